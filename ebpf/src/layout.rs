@@ -1,0 +1,141 @@
+//! The table of kernel facts: every field, enumerator and function address that a probe uses, as one row each.
+//!
+//! The table yields the structs that the agent fills from the running kernel's BTF and symbol table before the probes
+//! are loaded, and the lists that it resolves. No offset and no version stands anywhere else.
+
+/// Offset of a field, or value of an enumerator, that this kernel does not have.
+pub const ABSENT: u32 = u32::MAX;
+
+/// One row: a struct member whose byte offset is wanted, or an enumerator whose value is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Name of the struct or enum as BTF has it.
+    pub owner: &'static str,
+    /// Name of the member (anonymous structs and unions inside the owner are searched) or of the enumerator.
+    pub name: &'static str,
+    /// Bytes that the probes read there; 0 for an embedded struct (only its offset is wanted) and for an enumerator.
+    pub size: u32,
+    /// A kernel without it cannot be traced at all; otherwise the probes branch on [`ABSENT`].
+    pub required: bool,
+}
+
+macro_rules! layout {
+    ($($(#[$doc:meta])* $id:ident = $owner:ident . $field:ident : $size:literal $need:ident),* $(,)?) => {
+        /// Offsets in bytes, filled by the agent; [`ABSENT`] where this kernel lacks the field.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct Layout { $($(#[$doc])* pub $id: u32),* }
+        impl Layout {
+            /// What the object file holds before the agent fills it.
+            pub const UNRESOLVED: Self = Self { $($id: ABSENT),* };
+            /// The rows, in the order of the struct's members.
+            pub const FIELDS: &'static [Field] = &[$(Field {
+                owner: stringify!($owner), name: stringify!($field), size: $size, required: layout!(@ $need),
+            }),*];
+        }
+    };
+    (@ required) => { true };
+    (@ optional) => { false };
+}
+
+layout! {
+    task_pid = task_struct.pid: 4 required,
+    task_tgid = task_struct.tgid: 4 required,
+    task_comm = task_struct.comm: 16 required,
+    task_flags = task_struct.flags: 4 required,
+    task_group_leader = task_struct.group_leader: 8 required,
+    task_start_time = task_struct.start_time: 8 required,
+    task_policy = task_struct.policy: 4 required,
+    task_prio = task_struct.prio: 4 required,
+    /// Since 5.14 the state has two underscores and 4 bytes.
+    task_state = task_struct.__state: 4 optional,
+    task_state_before_5_14 = task_struct.state: 8 optional,
+    task_sched_info = task_struct.sched_info: 0 optional,
+    sched_info_arrival = sched_info.last_arrival: 8 optional,
+    sched_info_queued = sched_info.last_queued: 8 optional,
+    /// Since 5.17 a kernel thread's private data hangs off this member.
+    task_worker_private = task_struct.worker_private: 8 optional,
+    /// Until 5.16 a kernel thread kept it here.
+    task_set_child_tid = task_struct.set_child_tid: 8 optional,
+    kthread_data = kthread.data: 8 optional,
+    worker_function = worker.current_func: 8 optional,
+    /// System call number of the interrupted user context, x86-64.
+    regs_syscall = pt_regs.orig_ax: 8 optional,
+    /// System call number of the interrupted user context, arm64.
+    regs_syscall_arm64 = pt_regs.syscallno: 4 optional,
+
+    file_inode = file.f_inode: 8 required,
+    file_path = file.f_path: 0 required,
+    path_dentry = path.dentry: 8 required,
+    dentry_name = dentry.d_name: 0 required,
+    dentry_parent = dentry.d_parent: 8 required,
+    qstr_hash_len = qstr.hash_len: 8 required,
+    qstr_name = qstr.name: 8 required,
+    inode_number = inode.i_ino: 8 required,
+    inode_super = inode.i_sb: 8 required,
+    super_dev = super_block.s_dev: 4 required,
+    super_bdev = super_block.s_bdev: 8 required,
+    super_magic = super_block.s_magic: 8 required,
+    xfs_inode_vfs = xfs_inode.i_vnode: 0 optional,
+
+    block_device_dev = block_device.bd_dev: 4 required,
+    block_device_disk = block_device.bd_disk: 8 required,
+    disk_major = gendisk.major: 4 required,
+    disk_first_minor = gendisk.first_minor: 4 required,
+    request_queue = request.q: 8 required,
+    /// Since 5.16 the disk hangs off the queue.
+    queue_disk = request_queue.disk: 8 optional,
+    /// Until 5.15 the disk hung off the request.
+    request_disk = request.rq_disk: 8 optional,
+    request_sector = request.__sector: 8 required,
+    request_bytes = request.__data_len: 4 required,
+    request_command = request.cmd_flags: 4 required,
+    request_allocated_ns = request.start_time_ns: 8 required,
+    request_bio = request.bio: 8 required,
+    request_context = request.mq_hctx: 8 required,
+    bio_vectors = bio.bi_io_vec: 8 required,
+    vector_page = bio_vec.bv_page: 8 required,
+    page_flags = page.flags: 0 required,
+    page_compound_head = page.compound_head: 8 required,
+    page_mapping = page.mapping: 8 required,
+    mapping_host = address_space.host: 8 required,
+    flag_writeback = pageflags.PG_writeback: 0 required,
+
+    journal_device = journal_s.j_dev: 8 optional,
+    journal_fs_device = journal_s.j_fs_dev: 8 optional,
+    transaction_number = transaction_s.t_tid: 4 optional,
+
+    writeback_bdi = bdi_writeback.bdi: 8 optional,
+    bdi_device = backing_dev_info.dev: 8 optional,
+    device_number = device.devt: 4 optional,
+    writeback_reason = wb_writeback_work.reason: 4 optional,
+}
+
+const _: () = assert!(size_of::<Layout>() == 4 * Layout::FIELDS.len());
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $id:ident = $symbol:ident),* $(,)?) => {
+        /// Addresses of the work functions whose workers are told apart; 0 where the symbol is absent or hidden.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct Functions { $($(#[$doc])* pub $id: u64),* }
+        impl Functions {
+            /// What the object file holds before the agent fills it.
+            pub const UNRESOLVED: Self = Self { $($id: 0),* };
+            /// Symbols, in the order of the struct's members.
+            pub const SYMBOLS: &'static [&'static str] = &[$(stringify!($symbol)),*];
+        }
+    };
+}
+
+functions! {
+    /// The flusher: page-cache writeback of one device.
+    flusher = wb_workfn,
+    /// Dispatches what a block throttle (io.max, blkio.throttle) held back.
+    throttle_dispatch = blk_throtl_dispatch_work_fn,
+    /// A loop device's worker.
+    loop_worker = loop_workfn,
+    loop_worker_root = loop_rootcg_workfn,
+}
+
+const _: () = assert!(size_of::<Functions>() == 8 * Functions::SYMBOLS.len());
