@@ -1,0 +1,253 @@
+//! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
+
+use fsyncscope_ebpf::layout::ABSENT;
+use fsyncscope_ebpf::limits::{BUCKETS, RECENT, REASONS, REQUESTS};
+use fsyncscope_ebpf::settings::Counter;
+use fsyncscope_ebpf::slot::{Disk, Request, Role, Stage, Submitter};
+
+use super::link::worker_function;
+use super::maps::{COMPLETED, DISK_GATE, HISTOGRAM, REQUEST, Tracked, WRITEBACK, add, count, disk, slot_of};
+use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek};
+use super::sync::disk_gate_index;
+
+const OPERATION: u32 = 0xff;
+const WRITE: u32 = 1;
+const FLUSH: u32 = 2;
+const FLUSH_LEGS: u32 = 1 << 17 | 1 << 18;
+
+/// Index of a request's disk plus one, if it is watched.
+#[inline(always)]
+fn watched_disk<M: Memory>(request: Object) -> Option<(u32, &'static mut Disk)> {
+    let whole = if offset!(queue_disk) != ABSENT {
+        field!(M, field!(M, request, request_queue: Object), queue_disk: Object)
+    } else if offset!(request_disk) != ABSENT {
+        field!(M, request, request_disk: Object)
+    } else {
+        return None;
+    };
+    if whole.is_null() {
+        return None;
+    }
+    let dev = field!(M, whole, disk_major: u32) << 20 | field!(M, whole, disk_first_minor: u32);
+    let index = *DISK_GATE.get(disk_gate_index(dev))?;
+    if index == 0 {
+        return None;
+    }
+    let disk = disk(index - 1)?;
+    (disk.dev == dev).then_some((index, disk))
+}
+
+/// Finds the entry of a request by its address: one of two places.
+#[inline(always)]
+fn find(address: u64) -> Option<(u32, &'static mut Tracked)> {
+    let first = (address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let place = first as u32 & (REQUESTS - 1);
+    let other = place ^ 1;
+    let entry = entry_at(place)?;
+    if entry.address == address {
+        return Some((place, entry));
+    }
+    let entry = entry_at(other)?;
+    (entry.address == address).then_some((other, entry))
+}
+
+#[inline(always)]
+fn entry_at(place: u32) -> Option<&'static mut Tracked> {
+    // SAFETY: entries live as long as the map; a request's events come one after the other.
+    REQUEST.get_ptr_mut(place).map(|entry| unsafe { &mut *entry })
+}
+
+/// Takes an entry for a request that starts, over a stale one of the same address if there is one.
+#[inline(always)]
+fn take(address: u64) -> Option<&'static mut Tracked> {
+    if let Some((_, entry)) = find(address) {
+        return Some(entry);
+    }
+    let first = (address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let place = first as u32 & (REQUESTS - 1);
+    let entry = entry_at(place)?;
+    if entry.address == 0 {
+        return Some(entry);
+    }
+    let entry = entry_at(place ^ 1)?;
+    (entry.address == 0).then_some(entry)
+}
+
+/// A request starts, in the context of whoever submits it.
+#[inline(always)]
+pub fn started<M: Memory>(request: Object) {
+    let Some((index, disk)) = watched_disk::<M>(request) else { return };
+    let Some(entry) = take(request as u64) else {
+        count(Counter::RequestUntracked);
+        return;
+    };
+    entry.address = request as u64;
+    entry.disk = index;
+    let depth = disk.in_flight;
+    add_in_flight(disk, 1);
+    let about = &mut entry.request;
+    about.allocated_ns = field!(M, request, request_allocated_ns: u64);
+    about.issued_ns = 0;
+    about.done_ns = 0;
+    about.sector = field!(M, request, request_sector: u64);
+    about.bytes = field!(M, request, request_bytes: u32);
+    about.command = field!(M, request, request_command: u32);
+    about.in_flight = depth;
+    about.tid = current_tid();
+    about.comm = aya_ebpf::helpers::bpf_get_current_comm().unwrap_or_default();
+    let (submitter, reason) = submitter::<M>(about.tid);
+    about.submitter = submitter as u16;
+    about.reason = reason;
+    about.inode = 0;
+    about.inode_dev = 0;
+    if about.command & OPERATION == WRITE && about.bytes != 0 {
+        name_file(about, peek!(request, request_bio: Object));
+    }
+    if submitter as u16 == Submitter::Flusher as u16 {
+        let place = (index - 1) * REASONS as u32 + (reason as u32 & (REASONS as u32 - 1));
+        if let Some(bytes) = WRITEBACK.get_ptr_mut(place) {
+            add(bytes, about.bytes as u64);
+        }
+    }
+}
+
+/// Who submits a request: the current task, by its role or its work function.
+#[inline(always)]
+fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
+    let function = worker_function(M::current());
+    if function != 0 {
+        if function == function!(flusher) {
+            return (Submitter::Flusher, slot_of(tid).map_or(0, |(_, slot)| slot.reason as u16));
+        }
+        return (if function == function!(throttle_dispatch) { Submitter::Throttle } else { Submitter::Worker }, 0);
+    }
+    match slot_of(tid) {
+        Some((_, slot)) if slot.role == Role::Journal as u32 => (Submitter::Journal, 0),
+        Some((_, slot)) if slot.stage == Stage::Inside as u32 => (Submitter::Sync, 0),
+        _ => (Submitter::Other, 0),
+    }
+}
+
+/// Names the file whose page-cache page comes first in a write: bio, page, mapping, inode.
+///
+/// A page that is not under writeback is not the cache's own: a direct write from an mmapped buffer would name the
+/// buffer's file. An anonymous page's mapping has its low bits set.
+#[inline(always)]
+fn name_file(about: &mut Request, bio: Object) {
+    let page = peek!(peek!(bio, bio_vectors: Object), vector_page: u64);
+    let head = peek!(page as Object, page_compound_head: u64);
+    let page = if head & 1 != 0 { head - 1 } else { page } as Object;
+    if peek!(page, page_flags: u64) >> (offset!(flag_writeback) & 63) & 1 == 0 {
+        return;
+    }
+    let mapping = peek!(page, page_mapping: u64);
+    if mapping == 0 || mapping & 3 != 0 {
+        return;
+    }
+    let inode = peek!(mapping as Object, mapping_host: Object);
+    about.inode = peek!(inode, inode_number: u64);
+    about.inode_dev = peek!(peek!(inode, inode_super: Object), super_dev: u32);
+}
+
+#[inline(always)]
+fn add_in_flight(disk: &mut Disk, amount: i32) {
+    let target = &raw mut disk.in_flight;
+    // SAFETY: an aligned word of a map value.
+    unsafe { core::intrinsics::atomic_xadd::<u32, u32, { core::intrinsics::AtomicOrdering::Relaxed }>(target, amount as u32) };
+}
+
+/// A request is given to the driver.
+#[inline(always)]
+pub fn issued<M: Memory>(request: Object) {
+    let Some((_, disk)) = watched_disk::<M>(request) else { return };
+    let now = now_ns();
+    if field!(M, request, request_command: u32) & OPERATION == FLUSH {
+        disk.flush_issued_ns = now;
+    } else if let Some((_, entry)) = find(request as u64) {
+        entry.request.issued_ns = now;
+    }
+}
+
+/// A request, or one step of it in the flush machine, is complete.
+#[inline(always)]
+pub fn completed<M: Memory>(request: Object) {
+    let Some((index, disk)) = watched_disk::<M>(request) else { return };
+    let now = now_ns();
+    if field!(M, request, request_command: u32) & OPERATION == FLUSH {
+        let issued = disk.flush_issued_ns;
+        disk.flushes[1] = disk.flushes[0];
+        disk.flushes[0] = [issued, now];
+        observe(index, 2, Submitter::Other as u32, 1, now.saturating_sub(issued));
+        return;
+    }
+    let Some((place, entry)) = find(request as u64) else { return };
+    note_completion(place, index, now);
+    let first = entry.request.done_ns == 0;
+    let carried = entry.request.issued_ns != 0;
+    if first && carried {
+        entry.request.done_ns = now;
+        finish_transfer(index, disk, &entry.request);
+    }
+    // A request of the flush machine completes once with its data and once as a whole.
+    if !first || !carried || entry.request.command & FLUSH_LEGS == 0 {
+        entry.address = 0;
+        add_in_flight(disk, -1);
+    }
+}
+
+#[inline(always)]
+fn note_completion(place: u32, index: u32, now: u64) {
+    if let Some(last) = COMPLETED.get_ptr_mut(0) {
+        // SAFETY: this CPU's own element.
+        let last = unsafe { &mut *last };
+        last.done_ns = now;
+        last.tid = current_tid();
+        last.disk = index;
+        last.entry = place;
+    }
+}
+
+/// Data went to or came from the device: remembers the request beside its disk, with its submitter, and in the histograms.
+#[inline(always)]
+fn finish_transfer(index: u32, disk: &mut Disk, request: &Request) {
+    let place = disk.completed as usize & (RECENT - 1);
+    copy(&raw mut disk.recent[place], request);
+    disk.completed += 1;
+    if request.submitter == Submitter::Sync as u16
+        && let Some((_, slot)) = slot_of(request.tid)
+        && slot.stage == Stage::Inside as u32
+    {
+        copy(&raw mut slot.own, request);
+    }
+    let kind = if request.command & 1 != 0 { 1 } else { 0 };
+    let submitter = request.submitter as u32;
+    observe(index, kind, submitter, 0, request.issued_ns.saturating_sub(request.allocated_ns));
+    observe(index, kind, submitter, 1, request.done_ns.saturating_sub(request.issued_ns));
+}
+
+#[inline(always)]
+fn copy(to: *mut Request, from: &Request) {
+    for word in 0..size_of::<Request>() / 8 {
+        // SAFETY: both are whole requests.
+        unsafe { to.cast::<u64>().add(word).write_volatile((&raw const *from).cast::<u64>().add(word).read_volatile()) };
+    }
+}
+
+/// Adds one latency to a disk's histogram: kind 0 read, 1 write, 2 flush; phase 0 queue, 1 device.
+#[inline(always)]
+fn observe(index: u32, kind: u32, submitter: u32, phase: u32, ns: u64) {
+    let mut bucket = 0;
+    let mut rest = ns >> 10;
+    while rest != 0 && bucket < BUCKETS as u32 - 1 {
+        rest >>= 1;
+        bucket += 1;
+    }
+    let row = (((index - 1) * 3 + kind) * Submitter::COUNT as u32 + submitter) * 2 + phase;
+    let base = row * (BUCKETS as u32 + 1);
+    if let Some(value) = HISTOGRAM.get_ptr_mut(base + bucket) {
+        add(value, 1);
+    }
+    if let Some(value) = HISTOGRAM.get_ptr_mut(base + BUCKETS as u32) {
+        add(value, ns);
+    }
+}

@@ -1,0 +1,157 @@
+//! The probes' memory: the gate, the slots, disks, requests, and the ring to the agent.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, PerCpuArray, RingBuf, Stack};
+use fsyncscope_ebpf::event::Header;
+use fsyncscope_ebpf::limits::{BUCKETS, DISKS, FILES, FILESYSTEMS, GATE, REASONS, REQUESTS, RING, SLOTS};
+use fsyncscope_ebpf::settings::Counter;
+use fsyncscope_ebpf::slot::{Disk, Filesystem, Request, Slot, Submitter};
+
+/// Slot of each watched task, by task id modulo the size; 0 for a task that is not watched.
+///
+/// One load and one test are all that an unwatched task's events cost, so it is plain memory and not a map look-up.
+static mut GATE_OF_TASK: [u16; GATE] = [0; GATE];
+/// Fingerprint of each file whose path was told.
+static mut FILE_TOLD: [u64; FILES] = [0; FILES];
+
+/// Entry 0 stays unused.
+#[map]
+pub static SLOT: Array<Slot> = Array::with_max_entries(SLOTS, 0);
+/// Free slots; the agent fills it before anything is attached.
+#[map]
+pub static FREE: Stack<u32> = Stack::with_max_entries(SLOTS, 0);
+/// Thread that the agent does not want, by slot.
+#[map]
+pub static IGNORED: Array<u32> = Array::with_max_entries(SLOTS, 0);
+#[map]
+pub static FILESYSTEM: Array<Filesystem> = Array::with_max_entries(FILESYSTEMS, 0);
+/// Index of each watched disk plus one, by the low bytes of major and minor.
+#[map]
+pub static DISK_GATE: Array<u32> = Array::with_max_entries(1 << 16, 0);
+#[map]
+pub static DISK: Array<Disk> = Array::with_max_entries(DISKS, 0);
+/// Element 0: number of disks that the probes took.
+#[map]
+pub static DISK_COUNT: Array<u32> = Array::with_max_entries(1, 0);
+#[map]
+pub static REQUEST: Array<Tracked> = Array::with_max_entries(REQUESTS, 0);
+#[map]
+pub static COMPLETED: PerCpuArray<Completed> = PerCpuArray::with_max_entries(1, 0);
+/// Requests by disk, kind, submitter, phase and bucket; after the buckets, the sum in ns.
+#[map]
+pub static HISTOGRAM: Array<u64> = Array::with_max_entries(DISKS * 3 * Submitter::COUNT as u32 * 2 * (BUCKETS as u32 + 1), 0);
+/// Bytes written by the flusher, by disk and reason.
+#[map]
+pub static WRITEBACK: Array<u64> = Array::with_max_entries(DISKS * REASONS as u32, 0);
+#[map]
+pub static COUNTER: Array<u64> = Array::with_max_entries(Counter::COUNT, 0);
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING, 0);
+
+/// A request in flight.
+#[repr(C)]
+pub struct Tracked {
+    /// Address of the kernel's request, 0 for a free entry.
+    pub address: u64,
+    pub disk: u32,
+    pub unused: u32,
+    pub request: Request,
+}
+
+/// The last completion that this CPU saw.
+#[repr(C)]
+pub struct Completed {
+    pub done_ns: u64,
+    /// The interrupted task: a wake-up by it right after is the completion's.
+    pub tid: u32,
+    pub disk: u32,
+    /// Entry of [`REQUEST`], or `REQUESTS` for a bare flush.
+    pub entry: u32,
+    pub unused: u32,
+}
+
+/// Slot of a task, 0 if it is not watched.
+#[inline(always)]
+pub fn gate(tid: u32) -> u32 {
+    // SAFETY: the index is bounded; a torn or late read shows the task as unwatched or as watched, both of which hold.
+    unsafe { (&raw const GATE_OF_TASK).cast::<u16>().add(tid as usize & (GATE - 1)).read_volatile() as u32 }
+}
+
+/// Opens or closes the gate for a task.
+#[inline(always)]
+pub fn set_gate(tid: u32, slot: u32) {
+    // SAFETY: the index is bounded; a 2-byte store is not torn.
+    unsafe { (&raw mut GATE_OF_TASK).cast::<u16>().add(tid as usize & (GATE - 1)).write_volatile(slot as u16) }
+}
+
+/// Whether a file's path was told under this fingerprint.
+#[inline(always)]
+pub fn file_told(key: u64, fingerprint: u64) -> bool {
+    // SAFETY: the index is bounded.
+    unsafe { (&raw const FILE_TOLD).cast::<u64>().add(key as usize & (FILES - 1)).read_volatile() == fingerprint }
+}
+
+/// Remembers that a file's path was told.
+#[inline(always)]
+pub fn set_file_told(key: u64, fingerprint: u64) {
+    // SAFETY: the index is bounded.
+    unsafe { (&raw mut FILE_TOLD).cast::<u64>().add(key as usize & (FILES - 1)).write_volatile(fingerprint) }
+}
+
+/// A slot by index, for a task that passed the gate.
+#[inline(always)]
+pub fn slot(index: u32) -> Option<&'static mut Slot> {
+    // SAFETY: slots live as long as the map; the scheduler serialises the events of one task.
+    SLOT.get_ptr_mut(index).map(|slot| unsafe { &mut *slot })
+}
+
+/// The slot of a task, if it is watched and the entry is really its own.
+#[inline(always)]
+pub fn slot_of(tid: u32) -> Option<(u32, &'static mut Slot)> {
+    let index = gate(tid);
+    if index == 0 {
+        return None;
+    }
+    let slot = slot(index)?;
+    (slot.tid == tid).then_some((index, slot))
+}
+
+/// A disk by index.
+#[inline(always)]
+pub fn disk(index: u32) -> Option<&'static mut Disk> {
+    // SAFETY: disks live as long as the map; counters are added to atomically, the rest is evidence that may be torn.
+    DISK.get_ptr_mut(index).map(|disk| unsafe { &mut *disk })
+}
+
+/// Adds to a number that other CPUs add to as well.
+#[inline(always)]
+pub fn add(target: *mut u64, amount: u64) {
+    // SAFETY: the target is an aligned map value.
+    unsafe { core::intrinsics::atomic_xadd::<u64, u64, { core::intrinsics::AtomicOrdering::Relaxed }>(target, amount) };
+}
+
+/// Counts one thing that did not fit.
+#[inline(always)]
+pub fn count(counter: Counter) {
+    if let Some(value) = COUNTER.get_ptr_mut(counter as u32) {
+        add(value, 1);
+    }
+}
+
+/// The agent polls; waking it for each event would cost more than the event.
+pub const NO_WAKEUP: u64 = 1;
+
+/// Makes an event in place: reserves it, lets `fill` write every field, sends it. False if the ring was full.
+#[inline(always)]
+pub fn emit<T: 'static>(header: Header, lost: Counter, fill: impl FnOnce(*mut T)) -> bool {
+    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+        count(lost);
+        return false;
+    };
+    let record = entry.as_mut_ptr();
+    // SAFETY: every event begins with its header.
+    unsafe { record.cast::<Header>().write(header) };
+    fill(record);
+    entry.submit(NO_WAKEUP);
+    true
+}

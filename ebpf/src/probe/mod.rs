@@ -1,0 +1,103 @@
+//! The probes: one program of each kind per tracepoint, from one body.
+//!
+//! Programs end in `_raw` if they are raw tracepoints; the agent loads one of the two.
+
+use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
+use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
+use fsyncscope_ebpf::event::End;
+
+mod block;
+mod clock;
+mod journal;
+mod link;
+mod maps;
+mod memory;
+mod names;
+mod sched;
+mod sync;
+mod writeback;
+
+use memory::{Arguments, Memory, Object, Probed, Typed, current_tid, field, offset, setting};
+
+macro_rules! probe {
+    ($($(#[$doc:meta])* $name:ident, $raw:ident => |$memory:ident, $context:ident| $body:expr;)*) => { $(
+        $(#[$doc])*
+        #[btf_tracepoint]
+        pub fn $name($context: BtfTracePointContext) -> i32 {
+            type $memory = Typed;
+            $body;
+            0
+        }
+        $(#[$doc])*
+        #[raw_tracepoint]
+        pub fn $raw($context: RawTracePointContext) -> i32 {
+            #[allow(dead_code)]
+            type $memory = Probed;
+            $body;
+            0
+        }
+    )* };
+}
+
+probe! {
+    sched_switch, sched_switch_raw => |M, context| sched::switched::<M>(&context);
+    sched_waking, sched_waking_raw => |M, context| sched::woken::<M>(context.argument(0));
+    sched_process_exit, sched_process_exit_raw => |M, context| {
+        let task: Object = context.argument(0);
+        names::exit(field!(M, task, task_pid: u32))
+    };
+    rseq_update, rseq_update_raw => |M, context| { let _ = &context; returned::<M>() };
+    ext4_sync_file_enter, ext4_sync_file_enter_raw => |M, context| {
+        let file: Object = context.argument(0);
+        let inode = memory::peek!(file, file_inode: Object);
+        sync::enter::<Through<M>>(inode, file, context.argument::<u32>(1), End::Event)
+    };
+    ext4_sync_file_exit, ext4_sync_file_exit_raw => |M, context| sync::leave(context.argument::<i32>(1));
+    xfs_file_fsync, xfs_file_fsync_raw => |M, context| {
+        let inode: Object = context.argument(0);
+        let inode = inode.wrapping_add(offset!(xfs_inode_vfs) as usize);
+        sync::enter::<Through<M>>(inode, core::ptr::null(), 0, End::Return)
+    };
+    block_io_start, block_io_start_raw => |M, context| block::started::<M>(context.argument(0));
+    block_rq_issue, block_rq_issue_raw => |M, context| {
+        let request: Object = if setting!(issue_has_queue: u32) != 0 { context.argument(1) } else { context.argument(0) };
+        block::issued::<M>(request)
+    };
+    block_rq_complete, block_rq_complete_raw => |M, context| block::completed::<M>(context.argument(0));
+    jbd2_start_commit, jbd2_start_commit_raw => |M, context| journal::started::<M>(context.argument(0), context.argument(1));
+    jbd2_commit_locking, jbd2_locking_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Locking) };
+    jbd2_commit_flushing, jbd2_flushing_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Flushing) };
+    jbd2_commit_logging, jbd2_logging_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Logging) };
+    jbd2_end_commit, jbd2_end_commit_raw => |M, context| { let _ = &context; journal::ended() };
+    writeback_start, writeback_start_raw => |M, context| writeback::started::<M>(context.argument(1));
+}
+
+#[inline(always)]
+fn returned<M: Memory>() {
+    sync::returned(current_tid())
+}
+
+/// Reads through the helper whatever the program's kind, for pointers that lost their type on the way.
+pub enum Through<M: Memory> {
+    #[allow(dead_code)]
+    Never(core::convert::Infallible, core::marker::PhantomData<M>),
+}
+
+impl<M: Memory> Memory for Through<M> {
+    #[inline(always)]
+    fn read<T: Copy>(object: Object, offset: u32) -> T {
+        memory::load(object, offset)
+    }
+    #[inline(always)]
+    fn current() -> Object {
+        M::current()
+    }
+    #[inline(always)]
+    fn registers() -> Object {
+        M::registers()
+    }
+    #[inline(always)]
+    fn stack(task: Object, stack: *mut u8, bytes: u32) {
+        M::stack(task, stack, bytes);
+    }
+}

@@ -1,0 +1,141 @@
+//! Tells the agent names once: of a thread when it is first watched, of a file when it is first synced.
+
+use aya_ebpf::helpers::generated::{bpf_get_current_cgroup_id, bpf_probe_read_kernel_str};
+use fsyncscope_ebpf::event::{FileRecord, Header, Kind, ThreadExitRecord, ThreadRecord};
+use fsyncscope_ebpf::limits::{NAME, PATH, PATH_DEPTH, SLOTS};
+use fsyncscope_ebpf::part::Part;
+use fsyncscope_ebpf::settings::Counter;
+use fsyncscope_ebpf::slot::{Role, Slot, Stage};
+
+use super::maps::{FREE, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
+use super::memory::{Object, now_ns, offset, load, peek};
+
+/// Watches the current task in a role, or says that there is no room.
+#[inline(always)]
+pub fn watch(task: Object, tid: u32, role: Role) -> Option<(u32, &'static mut Slot)> {
+    if let Some(found) = slot_of(tid) {
+        return Some(found);
+    }
+    if gate(tid) != 0 {
+        return None;
+    }
+    let Ok(Some(index)) = FREE.pop() else { return None };
+    if index == 0 || index >= SLOTS {
+        return None;
+    }
+    let fresh = slot(index)?;
+    fresh.tid = tid;
+    fresh.tgid = peek!(task, task_tgid: u32);
+    fresh.role = role as u32;
+    fresh.stage = Stage::Outside as u32;
+    fresh.class = Part::OnCpu as u32;
+    fresh.since_ns = now_ns();
+    fresh.woken_ns = 0;
+    fresh.running_ns = 0;
+    fresh.committing = 0;
+    fresh.ended = 0;
+    fresh.reason = 0;
+    fresh.own.done_ns = 0;
+    for hand in 0..Part::COUNT {
+        // SAFETY: in bounds; volatile keeps the loop from becoming a call.
+        unsafe { fresh.hands.as_mut_ptr().add(hand).write_volatile(0) };
+    }
+    set_gate(tid, index);
+    tell_thread(task, index, fresh);
+    Some((index, fresh))
+}
+
+#[inline(always)]
+fn tell_thread(task: Object, index: u32, slot: &Slot) {
+    let header = Header { kind: Kind::Thread as u32, slot: index, time_ns: slot.since_ns };
+    emit::<ThreadRecord>(header, Counter::LostName, |record| {
+        let leader = peek!(task, task_group_leader: Object);
+        // SAFETY: the record is reserved ring memory; every field is written.
+        unsafe {
+            (&raw mut (*record).tid).write(slot.tid);
+            (&raw mut (*record).tgid).write(slot.tgid);
+            (&raw mut (*record).role).write(slot.role);
+            (&raw mut (*record).flags).write(peek!(task, task_flags: u32));
+            (&raw mut (*record).started_ns).write(peek!(task, task_start_time: u64));
+            (&raw mut (*record).cgroup).write(bpf_get_current_cgroup_id());
+            (&raw mut (*record).comm).write(peek!(task, task_comm: [u8; 16]));
+            (&raw mut (*record).process).write(peek!(leader, task_comm: [u8; 16]));
+        }
+    });
+}
+
+/// Forgets a task that ends.
+#[inline(always)]
+pub fn exit(tid: u32) {
+    let Some((index, slot)) = slot_of(tid) else { return };
+    if slot.stage == Stage::Returning as u32 {
+        super::sync::send(index, slot, 0);
+    }
+    slot.stage = Stage::Outside as u32;
+    set_gate(tid, 0);
+    let header = Header { kind: Kind::ThreadExit as u32, slot: index, time_ns: now_ns() };
+    emit::<ThreadExitRecord>(header, Counter::LostName, |record| {
+        // SAFETY: the record is reserved ring memory; every field is written.
+        unsafe {
+            (&raw mut (*record).tid).write(tid);
+            (&raw mut (*record).tgid).write(slot.tgid);
+        }
+    });
+    slot.tid = 0;
+    if FREE.push(index, 0).is_err() {
+        count(Counter::Unwatched);
+    }
+}
+
+/// Tells a file's path unless it was told under the same name.
+#[inline(always)]
+pub fn tell_file(index: u32, slot: &Slot, file: Object) {
+    let dentry: Object = load(file.wrapping_add(offset!(file_path) as usize), offset!(path_dentry));
+    let name_hash: u64 = load(dentry.wrapping_add(offset!(dentry_name) as usize), offset!(qstr_hash_len));
+    let key = (slot.inode ^ (slot.dev as u64) << 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    // The hash covers the name and its directory, so a rename is told again.
+    let fingerprint = name_hash ^ slot.inode.rotate_left(32) ^ slot.dev as u64;
+    if file_told(key, fingerprint) {
+        return;
+    }
+    let header = Header { kind: Kind::File as u32, slot: index, time_ns: slot.start_ns };
+    if emit::<FileRecord>(header, Counter::LostName, |record| write_path(record, slot, dentry)) {
+        set_file_told(key, fingerprint);
+    }
+}
+
+#[inline(always)]
+fn write_path(record: *mut FileRecord, slot: &Slot, leaf: Object) {
+    let mut dentry = leaf;
+    let mut used = 0usize;
+    let mut complete = 0u32;
+    for _ in 0..PATH_DEPTH {
+        let parent = peek!(dentry, dentry_parent: Object);
+        if parent == dentry || parent.is_null() {
+            complete = 1;
+            break;
+        }
+        if used > PATH - NAME {
+            break;
+        }
+        let name: Object = load(dentry.wrapping_add(offset!(dentry_name) as usize), offset!(qstr_name));
+        // SAFETY: `used` is at most PATH - NAME, so NAME bytes fit behind it.
+        let read = unsafe {
+            let place = (&raw mut (*record).names).cast::<u8>().add(used);
+            bpf_probe_read_kernel_str(place.cast(), NAME as u32, name.cast())
+        };
+        if read <= 0 || read > NAME as i64 {
+            break;
+        }
+        used += read as usize;
+        dentry = parent;
+    }
+    // SAFETY: the record is reserved ring memory; names beyond `bytes` are not read by the agent.
+    unsafe {
+        (&raw mut (*record).inode).write(slot.inode);
+        (&raw mut (*record).dev).write(slot.dev);
+        (&raw mut (*record).bytes).write(used as u32);
+        (&raw mut (*record).complete).write(complete);
+        (&raw mut (*record).tgid).write(slot.tgid);
+    }
+}

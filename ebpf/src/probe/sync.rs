@@ -1,0 +1,251 @@
+//! Begin and end of each sync, its record, and the return to user mode after it.
+
+use fsyncscope_ebpf::event::{End, FilesystemRecord, Header, Kind, SyncRecord};
+use fsyncscope_ebpf::limits::{DISKS_LOWER, FILESYSTEMS};
+use fsyncscope_ebpf::part::Part;
+use fsyncscope_ebpf::settings::Counter;
+use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage};
+
+use super::clock::{copy, elapse};
+use super::maps::{DISK_COUNT, DISK_GATE, FILESYSTEM, IGNORED, add, count, disk, emit, slot_of};
+use super::memory::{Memory, Object, current_tid, field, now_ns, offset, peek, setting};
+use super::names;
+
+const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// A sync begins in the current task.
+#[inline(always)]
+pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
+    let task = M::current();
+    // A kernel thread's sync is a loop device's flush: part of the device time of the disk above.
+    if peek!(task, task_flags: u32) & PF_KTHREAD != 0 {
+        return;
+    }
+    let Some((index, slot)) = names::watch(task, current_tid(), Role::Sync) else {
+        count(Counter::Unwatched);
+        return;
+    };
+    if IGNORED.get(index).is_some_and(|tid| *tid == slot.tid) {
+        return;
+    }
+    let now = now_ns();
+    close_former(index, slot, now);
+    begin::<M>(slot, inode, datasync, end, now);
+    open_filesystem(index, slot, inode);
+    if !file.is_null() {
+        names::tell_file(index, slot, file);
+    }
+}
+
+/// Ends what a former sync of this thread left open.
+#[inline(always)]
+fn close_former(index: u32, slot: &mut Slot, now: u64) {
+    if slot.stage == Stage::Returning as u32 {
+        send(index, slot, 0);
+    } else if slot.stage == Stage::Inside as u32 {
+        if slot.end == End::Event as u32 {
+            count(Counter::ExitUnseen);
+        } else {
+            end_unseen(index, slot, now);
+        }
+    }
+}
+
+#[inline(always)]
+fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now: u64) {
+    for hand in 0..Part::COUNT {
+        // SAFETY: in bounds; volatile keeps the loop from becoming a call.
+        unsafe {
+            slot.hands.as_mut_ptr().add(hand).write_volatile(0);
+            slot.journal_hands.as_mut_ptr().add(hand).write_volatile(0);
+        }
+    }
+    slot.after = [0; 4];
+    slot.inode = field!(M, inode, inode_number: u64);
+    slot.dev = field!(M, field!(M, inode, inode_super: Object), super_dev: u32);
+    slot.datasync = datasync;
+    slot.end = end as u32;
+    slot.result = 0;
+    slot.switches = 0;
+    slot.syscall = syscall::<M>();
+    slot.own.done_ns = 0;
+    slot.class = Part::OnCpu as u32;
+    slot.start_ns = now;
+    slot.end_ns = 0;
+    slot.since_ns = now;
+    slot.stage = Stage::Inside as u32;
+}
+
+/// System call number of the current task, -1 where unknown.
+#[inline(always)]
+pub fn syscall<M: Memory>() -> i32 {
+    let registers = M::registers();
+    if registers.is_null() {
+        return -1;
+    }
+    if offset!(regs_syscall) != fsyncscope_ebpf::layout::ABSENT {
+        peek!(registers, regs_syscall: u64) as i32
+    } else if offset!(regs_syscall_arm64) != fsyncscope_ebpf::layout::ABSENT {
+        peek!(registers, regs_syscall_arm64: i32)
+    } else {
+        -1
+    }
+}
+
+/// Finds the filesystem's disk and journal; at its first sync, begins to watch the disk.
+#[inline(always)]
+fn open_filesystem(index: u32, slot: &mut Slot, inode: Object) {
+    let place = filesystem_index(slot.dev);
+    let Some(known) = filesystem(place) else { return };
+    slot.filesystem = place;
+    if known.dev != slot.dev || known.told == 0 {
+        let super_block = peek!(inode, inode_super: Object);
+        if known.dev != slot.dev {
+            known.dev = slot.dev;
+            known.journal = 0;
+            known.log_disk = 0;
+        }
+        let (dev, disk) = watch_disk(peek!(super_block, super_bdev: Object));
+        known.disk = disk;
+        known.told = tell_filesystem(index, slot, peek!(super_block, super_magic: u64), dev) as u32;
+    }
+    slot.disk = known.disk;
+    slot.log_disk = known.log_disk;
+}
+
+/// Where a filesystem is remembered.
+#[inline(always)]
+pub fn filesystem_index(dev: u32) -> u32 {
+    (dev ^ dev >> 15) & (FILESYSTEMS - 1)
+}
+
+/// A remembered filesystem by place.
+#[inline(always)]
+pub fn filesystem(place: u32) -> Option<&'static mut Filesystem> {
+    // SAFETY: filesystems live as long as the map; each word is read and written whole.
+    FILESYSTEM.get_ptr_mut(place).map(|filesystem| unsafe { &mut *filesystem })
+}
+
+#[inline(always)]
+fn tell_filesystem(index: u32, slot: &Slot, magic: u64, disk: u32) -> bool {
+    let header = Header { kind: Kind::Filesystem as u32, slot: index, time_ns: slot.start_ns };
+    emit::<FilesystemRecord>(header, Counter::LostName, |record| {
+        // SAFETY: the record is reserved ring memory; every field is written.
+        unsafe {
+            (&raw mut (*record).magic).write(magic);
+            (&raw mut (*record).dev).write(slot.dev);
+            (&raw mut (*record).disk).write(disk);
+        }
+    })
+}
+
+/// Begins to watch the disk of a block device. Gives its `major << 20 | minor` and its index plus one, 0 for none.
+#[inline(always)]
+pub fn watch_disk(block_device: Object) -> (u32, u32) {
+    if block_device.is_null() {
+        return (0, 0);
+    }
+    let whole = peek!(block_device, block_device_disk: Object);
+    let dev = peek!(whole, disk_major: u32) << 20 | peek!(whole, disk_first_minor: u32);
+    let Some(gate) = DISK_GATE.get_ptr_mut(disk_gate_index(dev)) else { return (dev, 0) };
+    // SAFETY: an aligned word of the map.
+    let open = unsafe { gate.read_volatile() };
+    if open != 0 {
+        return (dev, if disk(open - 1).is_some_and(|disk| disk.dev == dev) { open } else { 0 });
+    }
+    let Some(taken) = DISK_COUNT.get_ptr_mut(0) else { return (dev, 0) };
+    // SAFETY: two first syncs at once may take the same index; then one disk's requests stay unlinked, and say so.
+    let place = unsafe { taken.read_volatile() };
+    if place >= DISKS_LOWER {
+        return (dev, 0);
+    }
+    // SAFETY: as above.
+    unsafe { taken.write_volatile(place + 1) };
+    if let Some(fresh) = disk(place) {
+        fresh.dev = dev;
+        // SAFETY: as above.
+        unsafe { gate.write_volatile(place + 1) };
+    }
+    (dev, place + 1)
+}
+
+/// Where a disk's gate is, from `major << 20 | minor`.
+#[inline(always)]
+pub fn disk_gate_index(dev: u32) -> u32 {
+    (dev >> 12 & 0xff00) | (dev & 0xff)
+}
+
+/// A sync ends in the current task, seen by the filesystem's own event.
+#[inline(always)]
+pub fn leave(result: i32) {
+    let Some((index, slot)) = slot_of(current_tid()) else { return };
+    if slot.stage != Stage::Inside as u32 {
+        return;
+    }
+    let now = now_ns();
+    elapse(slot, now, Part::Unlinked);
+    slot.end_ns = now;
+    slot.result = result;
+    slot.stage = Stage::Returning as u32;
+    if setting!(has_return: u32) == 0 {
+        send(index, slot, 0);
+    }
+}
+
+/// The current task returns to user mode after having slept.
+#[inline(always)]
+pub fn returned(tid: u32) {
+    let Some((index, slot)) = slot_of(tid) else { return };
+    if slot.stage == Stage::Outside as u32 {
+        return;
+    }
+    let now = now_ns();
+    elapse(slot, now, Part::Unlinked);
+    if slot.stage == Stage::Inside as u32 {
+        if slot.end == End::Event as u32 {
+            return;
+        }
+        slot.end_ns = now;
+    }
+    send(index, slot, now);
+}
+
+/// The thread is somewhere else by now: its sync had ended without having slept.
+#[inline(always)]
+pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
+    elapse(slot, now, Part::Unlinked);
+    slot.end_ns = now;
+    slot.end = End::Unseen as u32;
+    send(index, slot, 0);
+}
+
+/// Sends the record of a sync that has ended.
+#[inline(never)]
+pub fn send(index: u32, slot: &mut Slot, return_ns: u64) -> u32 {
+    slot.stage = Stage::Outside as u32;
+    let header = Header { kind: Kind::Sync as u32, slot: index, time_ns: slot.end_ns };
+    if let Some(made) = super::maps::COUNTER.get_ptr_mut(Counter::Syncs as u32) {
+        add(made, 1);
+    }
+    emit::<SyncRecord>(header, Counter::LostSync, |record| {
+        // SAFETY: the record is reserved ring memory; every field is written.
+        unsafe {
+            (&raw mut (*record).start_ns).write(slot.start_ns);
+            (&raw mut (*record).end_ns).write(slot.end_ns);
+            (&raw mut (*record).return_ns).write(return_ns);
+            (&raw mut (*record).inode).write(slot.inode);
+            (&raw mut (*record).tid).write(slot.tid);
+            (&raw mut (*record).tgid).write(slot.tgid);
+            (&raw mut (*record).dev).write(slot.dev);
+            (&raw mut (*record).datasync).write(slot.datasync);
+            (&raw mut (*record).result).write(slot.result);
+            (&raw mut (*record).syscall).write(slot.syscall);
+            (&raw mut (*record).switches).write(slot.switches);
+            (&raw mut (*record).end).write(slot.end);
+            (&raw mut (*record).comm).write(aya_ebpf::helpers::bpf_get_current_comm().unwrap_or_default());
+            (&raw mut (*record).after).write(slot.after);
+            copy(&mut (*record).hands, &slot.hands);
+            copy(&mut (*record).journal_hands, &slot.journal_hands);
+        }
+    }) as u32
+}

@@ -1,0 +1,166 @@
+//! What the kernel keeps of each watched task and disk. The agent reads it only to show what is open.
+
+use crate::limits::RECENT;
+use crate::part::Hands;
+
+/// Why a task is watched.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It syncs.
+    Sync = 1,
+    /// It commits a filesystem's journal.
+    Journal = 2,
+    /// A kernel worker that submits requests or finishes them.
+    Worker = 3,
+}
+
+/// Where a syncing thread is.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Outside = 0,
+    /// Inside a sync.
+    Inside = 1,
+    /// The sync has ended in the kernel; the return to user mode was not seen yet.
+    Returning = 2,
+}
+
+/// Who submitted a request.
+#[repr(u16)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitter {
+    /// A thread inside a sync.
+    Sync = 0,
+    /// A journal thread.
+    Journal = 1,
+    /// Page-cache writeback.
+    Flusher = 2,
+    /// A block throttle's dispatcher: whose request it was is not known here.
+    Throttle = 3,
+    /// Another kernel worker: a loop device's, or a filesystem's.
+    Worker = 4,
+    /// Any other task.
+    Other = 5,
+}
+
+impl Submitter {
+    pub const COUNT: usize = 6;
+}
+
+/// One request of a watched disk. Times are CLOCK_MONOTONIC in ns, 0 for "not yet".
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request {
+    pub allocated_ns: u64,
+    pub issued_ns: u64,
+    pub done_ns: u64,
+    /// Inode whose page is first in the request, 0 where unknown (direct, flush); see `inode_dev`.
+    pub inode: u64,
+    pub sector: u64,
+    /// Kernel's dev_t of that inode's filesystem; of the block device's own (major 0) for filesystem metadata.
+    pub inode_dev: u32,
+    pub bytes: u32,
+    /// `cmd_flags`: the operation in the low 8 bits, flags above.
+    pub command: u32,
+    /// Task that submitted it.
+    pub tid: u32,
+    pub submitter: u16,
+    /// Writeback reason if the flusher submitted it.
+    pub reason: u16,
+    /// Requests in flight on the disk when it was submitted.
+    pub in_flight: u32,
+    pub comm: [u8; 16],
+}
+
+/// A watched disk.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    /// `major << 20 | minor`; 0 for a free entry.
+    pub dev: u32,
+    pub in_flight: u32,
+    /// Issue time of the flush that runs now.
+    pub flush_issued_ns: u64,
+    /// The last two flushes, newest first: issued, done.
+    pub flushes: [[u64; 2]; 2],
+    /// Number of requests completed so far; the next one goes to `recent[completed % RECENT]`.
+    pub completed: u64,
+    pub recent: [Request; RECENT],
+}
+
+/// A filesystem that was synced, by its device number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Filesystem {
+    /// Kernel's dev_t, 0 for a free entry.
+    pub dev: u32,
+    /// Index of its disk, 0 for none.
+    pub disk: u32,
+    /// Index of the disk of its journal.
+    pub log_disk: u32,
+    /// Slot of its journal thread, 0 while none was seen.
+    pub journal: u32,
+    /// The agent was told of it.
+    pub told: u32,
+    pub unused: u32,
+}
+
+/// A watched task.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    pub tid: u32,
+    pub tgid: u32,
+    pub role: u32,
+    pub stage: u32,
+    /// The running hand, or [`crate::part::BLOCKED`].
+    pub class: u32,
+    /// Index of the filesystem's disk, and of its journal's.
+    pub disk: u32,
+    pub log_disk: u32,
+    /// Index into the table of filesystems.
+    pub filesystem: u32,
+    /// Since when `class` holds.
+    pub since_ns: u64,
+    /// The last wake-up and the switch-in after it.
+    pub woken_ns: u64,
+    pub running_ns: u64,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub inode: u64,
+    /// Kernel's dev_t of the filesystem.
+    pub dev: u32,
+    /// System call number, -1 where unknown.
+    pub syscall: i32,
+    pub datasync: u32,
+    pub result: i32,
+    pub switches: u32,
+    /// Writeback reason of a flusher, or number of the transaction of a journal thread.
+    pub reason: u32,
+    /// A journal thread is inside a commit; it has ended one and not slept since.
+    pub committing: u32,
+    pub ended: u32,
+    /// How the end of this sync will be seen: an [`crate::event::End`].
+    pub end: u32,
+    pub unused: u32,
+    pub hands: Hands,
+    /// Of the time after the end: on CPU, preempted, woken but not running, blocked.
+    pub after: [u64; 4],
+    /// Difference of the journal thread's clock over this sync's waits for it.
+    pub journal_hands: Hands,
+    /// The journal thread's clock when the running wait began.
+    pub snapshot: Hands,
+    /// Time at which the journal thread, if it was blocked then, had blocked before that: to be taken off again.
+    pub snapshot_blocked_ns: u64,
+    /// Last data request of this thread that completed.
+    pub own: Request,
+    /// Phases of the running commit: start, locking, flushing, logging.
+    pub phases: [u64; 4],
+}
+
+impl Slot {
+    /// 8-byte words of a slot.
+    pub const WORDS: usize = size_of::<Self>() / 8;
+}
+const _: () = assert!(size_of::<Slot>() % 8 == 0 && size_of::<Disk>() % 8 == 0 && size_of::<Request>() % 8 == 0);
