@@ -4,4 +4,5 @@
 //! events, probes or reports. What could not be found out is a row with a reason and an advice, not a panic.
 
 pub mod btf;
+pub mod layout;
 mod limits;
