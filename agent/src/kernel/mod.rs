@@ -6,3 +6,4 @@
 pub mod btf;
 pub mod layout;
 mod limits;
+pub mod symbols;
