@@ -96,7 +96,12 @@ layout! {
     bio_vectors = bio.bi_io_vec: 8 required,
     vector_page = bio_vec.bv_page: 8 required,
     page_flags = page.flags: 0 required,
-    page_compound_head = page.compound_head: 8 required,
+    /// Until 7.0 a tail page points to its head here, with bit 0 set.
+    page_compound_head = page.compound_head: 8 optional,
+    /// Since 7.1 the same place may hold a mask instead: then bit 0 is set in a tail page, and the tail's address and
+    /// the mask give the head. The kernel uses masks where struct page has a power of two of bytes and it was built to
+    /// free the memory map of huge pages; a mask clears 30 bits at most, so it is above every pointer to a page.
+    page_compound_info = page.compound_info: 8 optional,
     page_mapping = page.mapping: 8 required,
     mapping_host = address_space.host: 8 required,
     flag_writeback = pageflags.PG_writeback: 0 required,
