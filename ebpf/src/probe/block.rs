@@ -77,11 +77,12 @@ fn take(address: u64) -> Option<&'static mut Tracked> {
 #[inline(always)]
 pub fn started<M: Memory>(request: Object) {
     let Some((index, disk)) = watched_disk::<M>(request) else { return };
-    let Some(entry) = take(request as u64) else {
+    let address = M::address(request);
+    let Some(entry) = take(address) else {
         count(Counter::RequestUntracked);
         return;
     };
-    entry.address = request as u64;
+    entry.address = address;
     entry.disk = index;
     let depth = disk.in_flight;
     add_in_flight(disk, 1);
@@ -135,8 +136,7 @@ fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
 #[inline(always)]
 fn name_file(about: &mut Request, bio: Object) {
     let page = peek!(peek!(bio, bio_vectors: Object), vector_page: u64);
-    let head = peek!(page as Object, page_compound_head: u64);
-    let page = if head & 1 != 0 { head - 1 } else { page } as Object;
+    let page = head_of(page) as Object;
     if peek!(page, page_flags: u64) >> (offset!(flag_writeback) & 63) & 1 == 0 {
         return;
     }
@@ -147,6 +147,25 @@ fn name_file(about: &mut Request, bio: Object) {
     let inode = peek!(mapping as Object, mapping_host: Object);
     about.inode = peek!(inode, inode_number: u64);
     about.inode_dev = peek!(peek!(inode, inode_super: Object), super_dev: u32);
+}
+
+/// The first page of the folio that a page belongs to.
+#[inline(always)]
+fn head_of(page: u64) -> u64 {
+    let link = if offset!(page_compound_info) != ABSENT {
+        peek!(page as Object, page_compound_info: u64)
+    } else if offset!(page_compound_head) != ABSENT {
+        peek!(page as Object, page_compound_head: u64)
+    } else {
+        return page;
+    };
+    if link & 1 == 0 {
+        page
+    } else if offset!(page_compound_info) != ABSENT && link >> 30 == u64::MAX >> 30 {
+        page & link
+    } else {
+        link - 1
+    }
 }
 
 #[inline(always)]
@@ -163,7 +182,7 @@ pub fn issued<M: Memory>(request: Object) {
     let now = now_ns();
     if field!(M, request, request_command: u32) & OPERATION == FLUSH {
         disk.flush_issued_ns = now;
-    } else if let Some((_, entry)) = find(request as u64) {
+    } else if let Some((_, entry)) = find(M::address(request)) {
         entry.request.issued_ns = now;
     }
 }
@@ -180,7 +199,7 @@ pub fn completed<M: Memory>(request: Object) {
         observe(index, 2, Submitter::Other as u32, 1, now.saturating_sub(issued));
         return;
     }
-    let Some((place, entry)) = find(request as u64) else { return };
+    let Some((place, entry)) = find(M::address(request)) else { return };
     note_completion(place, index, now);
     let first = entry.request.done_ns == 0;
     let carried = entry.request.issued_ns != 0;

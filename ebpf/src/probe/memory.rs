@@ -65,6 +65,8 @@ pub fn frozen<T: Copy>(start: *const u8, offset: usize) -> T {
 pub trait Memory {
     /// Reads `T` at `object + offset`; 0 on a fault.
     fn read<T: Copy>(object: Object, offset: u32) -> T;
+    /// The object's address as a number.
+    fn address(object: Object) -> u64;
     /// The current task.
     fn current() -> Object;
     /// User registers of the current task, null where the kernel does not offer them.
@@ -81,6 +83,12 @@ impl Memory for Typed {
     fn read<T: Copy>(object: Object, offset: u32) -> T {
         // SAFETY: the verifier checks the load against the pointer's type.
         unsafe { object.wrapping_add(offset as usize).cast::<T>().read_volatile() }
+    }
+    #[inline(always)]
+    fn address(object: Object) -> u64 {
+        // The verifier lets nobody calculate with a typed pointer; what the helper reads is a number.
+        let typed = object;
+        load((&raw const typed).cast(), 0)
     }
     #[inline(always)]
     fn current() -> Object {
@@ -111,6 +119,10 @@ impl Memory for Probed {
     #[inline(always)]
     fn read<T: Copy>(object: Object, offset: u32) -> T {
         load(object, offset)
+    }
+    #[inline(always)]
+    fn address(object: Object) -> u64 {
+        object as u64
     }
     #[inline(always)]
     fn current() -> Object {

@@ -89,6 +89,10 @@ impl<M: Memory> Memory for Through<M> {
         memory::load(object, offset)
     }
     #[inline(always)]
+    fn address(object: Object) -> u64 {
+        M::address(object)
+    }
+    #[inline(always)]
     fn current() -> Object {
         M::current()
     }

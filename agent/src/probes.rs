@@ -1,0 +1,307 @@
+//! Loads, attaches and reads the probes. The only room that names aya.
+//!
+//! Everything is held by file descriptors of this process: when it ends, however it ends, the kernel detaches all.
+
+use std::os::fd::OwnedFd;
+
+use aya::maps::{Array, Map, MapData, RingBuf, Stack};
+use aya::programs::{ProgramError, RawTracePoint};
+use aya::{Ebpf, EbpfLoader};
+use fsyncscope_ebpf::layout::{ABSENT, Functions, Layout};
+use fsyncscope_ebpf::limits::{BUCKETS, DISKS, DISKS_LOWER, REASONS, RING, SLOTS};
+use fsyncscope_ebpf::settings::{Counter, Settings};
+use fsyncscope_ebpf::slot::{Disk, Slot, Submitter};
+
+use crate::kernel::btf::Btf;
+
+pub mod table;
+
+use table::{Attached, Need, PROBES, Probe, State};
+
+/// The object file, aligned as an ELF reader wants it.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(env!("FSYNCSCOPE_PROBES")));
+
+/// What the kernel offers to the probes, found by the kernel room.
+pub struct Facts<'a> {
+    pub btf: &'a Btf,
+    /// Values of [`Layout::FIELDS`], in their order.
+    pub layout: &'a [u32],
+    /// Values of [`Functions::SYMBOLS`], in their order.
+    pub functions: &'a [u64],
+}
+
+/// What the user chose.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// Waits shorter than this are not told one by one, in ns.
+    pub detail_ns: u64,
+    /// Waits at least this long are told with a stack, in ns.
+    pub stack_ns: u64,
+    /// Bytes of the ring, a power of two of pages.
+    pub ring_bytes: u32,
+    /// Load the raw programs even where typed ones would do; to test them.
+    pub raw: bool,
+}
+
+impl Choice {
+    /// Details for syncs slower than a threshold: waits of an eighth of it, stacks for those that matter to it.
+    pub fn for_threshold(threshold_ns: u64) -> Self {
+        Self {
+            detail_ns: (threshold_ns / 8).clamp(50_000, 10_000_000),
+            stack_ns: (threshold_ns / 4).max(1_000_000),
+            ring_bytes: RING,
+            raw: false,
+        }
+    }
+}
+
+/// Why the probes cannot run; the sentence says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ProbesError(String);
+
+/// Runs and nanoseconds of one program since it was loaded, where the kernel counts them.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    pub name: String,
+    pub runs: u64,
+    pub ns: u64,
+    pub instructions: u32,
+}
+
+/// The loaded and attached probes.
+pub struct Probes {
+    ebpf: Ebpf,
+    ring: RingBuf<MapData>,
+    slots: Array<MapData, [u64; Slot::WORDS]>,
+    ignored: Array<MapData, u32>,
+    counters: Array<MapData, u64>,
+    disks: Array<MapData, [u64; size_of::<Disk>() / 8]>,
+    disk_gate: Array<MapData, u32>,
+    histogram: Array<MapData, u64>,
+    writeback: Array<MapData, u64>,
+    attached: Vec<Attached>,
+    lower_disks: u32,
+}
+
+impl Probes {
+    /// Loads the object for this kernel and attaches every probe that it has.
+    pub fn attach(facts: &Facts, choice: &Choice) -> Result<Self, ProbesError> {
+        let mut ebpf = load(facts, choice)?;
+        let mut free: Stack<_, u32> = map(&mut ebpf, "FREE")?;
+        for slot in (1..SLOTS).rev() {
+            free.push(slot, 0).map_err(|e| failed("filling the table of free slots", &e))?;
+        }
+        let kernel = aya::Btf::from_sys_fs().map_err(|e| failed("reading the kernel's type information", &e))?;
+        let mut attached = Vec::new();
+        for probe in PROBES {
+            let state = attach_one(&mut ebpf, probe, &kernel, choice);
+            if let (Need::Required, State::Missing(why)) = (probe.need, &state) {
+                return Err(ProbesError(format!("attaching {} failed: {why}; without it, {}", probe.name, probe.lost)));
+            }
+            attached.push(Attached { probe, state });
+        }
+        let seen = |attached: &Attached| attached.probe.need == Need::Filesystem && !matches!(attached.state, State::Missing(_));
+        if !attached.iter().any(seen) {
+            return Err(ProbesError("this kernel has no tracepoint of a filesystem that can be traced (ext4, xfs); load the filesystem's module and try again".into()));
+        }
+        Ok(Self {
+            ring: RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(|e| failed("mapping the ring buffer", &e))?,
+            slots: map(&mut ebpf, "SLOT")?,
+            ignored: map(&mut ebpf, "IGNORED")?,
+            counters: map(&mut ebpf, "COUNTER")?,
+            disks: map(&mut ebpf, "DISK")?,
+            disk_gate: map(&mut ebpf, "DISK_GATE")?,
+            histogram: map(&mut ebpf, "HISTOGRAM")?,
+            writeback: map(&mut ebpf, "WRITEBACK")?,
+            ebpf,
+            attached,
+            lower_disks: 0,
+        })
+    }
+
+    /// What became of each probe.
+    pub fn attached(&self) -> &[Attached] {
+        &self.attached
+    }
+
+    /// Hands every event that waits in the ring to `take`, oldest first.
+    pub fn poll(&mut self, mut take: impl FnMut(&[u8])) {
+        while let Some(event) = self.ring.next() {
+            take(&event);
+        }
+    }
+
+    /// What did not fit so far.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters.get(&(counter as u32), 0).unwrap_or(0)
+    }
+
+    /// A copy of a slot, to show what is open; `None` if it is free.
+    pub fn slot(&self, index: u32) -> Option<Slot> {
+        let words = self.slots.get(&index, 0).ok()?;
+        // SAFETY: a slot is plain numbers of exactly this size, and any bits are a value of it.
+        let slot = unsafe { words.as_ptr().cast::<Slot>().read() };
+        (slot.tid != 0).then_some(slot)
+    }
+
+    /// Leaves a thread out from its next sync on.
+    pub fn ignore(&mut self, slot: u32, tid: u32) -> Result<(), ProbesError> {
+        self.ignored.set(slot, tid, 0).map_err(|e| failed("leaving a thread out", &e))
+    }
+
+    /// Watches a disk below a watched one, by `major << 20 | minor`. False if there is no room.
+    pub fn watch_disk(&mut self, dev: u32) -> Result<bool, ProbesError> {
+        let gate = (dev >> 12 & 0xff00) | (dev & 0xff);
+        let open = self.disk_gate.get(&gate, 0).map_err(|e| failed("reading the table of disks", &e))?;
+        let place = DISKS_LOWER + self.lower_disks;
+        if open != 0 || place >= DISKS {
+            return Ok(false);
+        }
+        let mut words = [0u64; size_of::<Disk>() / 8];
+        // SAFETY: a disk is plain numbers of exactly this size.
+        unsafe { (*words.as_mut_ptr().cast::<Disk>()).dev = dev };
+        self.disks.set(place, words, 0).map_err(|e| failed("watching a lower disk", &e))?;
+        self.disk_gate.set(gate, place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
+        self.lower_disks += 1;
+        Ok(true)
+    }
+
+    /// Index and `major << 20 | minor` of each watched disk.
+    pub fn disks(&self) -> Vec<(u32, u32)> {
+        let dev = |index: &u32| Some((*index, (self.disks.get(index, 0).ok()?[0] & 0xffff_ffff) as u32));
+        (0..DISKS).filter_map(|index| dev(&index)).filter(|(_, dev)| *dev != 0).collect()
+    }
+
+    /// Buckets and sum in ns of one latency histogram of a disk: kind 0 read, 1 write, 2 flush; phase 0 queue, 1 device.
+    pub fn histogram(&self, disk: u32, kind: u32, submitter: Submitter, phase: u32) -> ([u64; BUCKETS], u64) {
+        let row = ((disk * 3 + kind) * Submitter::COUNT as u32 + submitter as u32) * 2 + phase;
+        let base = row * (BUCKETS as u32 + 1);
+        let at = |index: u32| self.histogram.get(&index, 0).unwrap_or(0);
+        (std::array::from_fn(|bucket| at(base + bucket as u32)), at(base + BUCKETS as u32))
+    }
+
+    /// Bytes that the flusher wrote to a disk for a reason.
+    pub fn writeback_bytes(&self, disk: u32, reason: u32) -> u64 {
+        self.writeback.get(&(disk * REASONS as u32 + reason), 0).unwrap_or(0)
+    }
+
+    /// Runs and time of each attached program; all zero unless [`count_usage`] is held.
+    pub fn usage(&self) -> Vec<Usage> {
+        let info = |(name, program): (&str, &aya::programs::Program)| {
+            let info = program.info().ok()?;
+            Some(Usage {
+                name: name.to_owned(),
+                runs: info.run_count(),
+                ns: info.run_time().as_nanos() as u64,
+                instructions: info.verified_instruction_count().unwrap_or(0),
+            })
+        };
+        self.ebpf.programs().filter_map(info).collect()
+    }
+}
+
+/// Has the kernel count runs and time of programs until the descriptor is dropped.
+pub fn count_usage() -> Result<OwnedFd, ProbesError> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|e| failed("having the kernel count the cost of programs", &e))
+}
+
+fn load(facts: &Facts, choice: &Choice) -> Result<Ebpf, ProbesError> {
+    let arguments = |name: &str| facts.btf.tracepoint_arguments(name);
+    let settings = Settings {
+        detail_ns: choice.detail_ns,
+        stack_ns: choice.stack_ns,
+        switch_has_state: arguments("sched_switch").is_some_and(|arguments| arguments.len() >= 4) as u32,
+        issue_has_queue: arguments("block_rq_issue").is_some_and(|arguments| arguments.len() >= 2) as u32,
+        has_io_start: arguments("block_io_start").is_some() as u32,
+        has_return: arguments("rseq_update").is_some() as u32,
+        has_registers: facts.btf.enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs").is_some() as u32,
+        unused: 0,
+    };
+    let words = words(&settings);
+    let mut layout = facts.layout.to_vec();
+    layout.resize(Layout::FIELDS.len(), ABSENT);
+    let mut functions = facts.functions.to_vec();
+    functions.resize(Functions::SYMBOLS.len(), 0);
+    EbpfLoader::new()
+        .override_global("LAYOUT", &layout[..], true)
+        .override_global("FUNCTIONS", &functions[..], true)
+        .override_global("SETTINGS", &words[..], true)
+        .map_max_entries("EVENTS", choice.ring_bytes)
+        .load(&OBJECT.0)
+        .map_err(|e| failed("loading the probes", &e))
+}
+
+fn words(settings: &Settings) -> Vec<u64> {
+    let words = size_of::<Settings>() / 8;
+    // SAFETY: settings are plain numbers without padding, a whole number of words.
+    unsafe { std::slice::from_raw_parts((&raw const *settings).cast::<u64>(), words) }.to_vec()
+}
+
+fn attach_one(ebpf: &mut Ebpf, probe: &Probe, kernel: &aya::Btf, choice: &Choice) -> State {
+    let typed = if choice.raw { Err("not asked for".to_owned()) } else { attach_typed(ebpf, probe, kernel) };
+    match typed {
+        Ok(()) => State::Typed,
+        Err(first) => match attach_raw(ebpf, probe) {
+            Ok(()) => State::Raw,
+            Err(second) => State::Missing(if choice.raw { second } else { format!("{first}, and as a raw tracepoint: {second}") }),
+        },
+    }
+}
+
+fn attach_typed(ebpf: &mut Ebpf, probe: &Probe, kernel: &aya::Btf) -> Result<(), String> {
+    let program: &mut aya::programs::BtfTracePoint = program(ebpf, probe.name)?;
+    program.load(probe.name, kernel).map_err(|e| reason(&e))?;
+    program.attach().map(|_| ()).map_err(|e| reason(&e))
+}
+
+fn attach_raw(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), String> {
+    let program: &mut RawTracePoint = program(ebpf, probe.raw)?;
+    program.load().map_err(|e| reason(&e))?;
+    program.attach(probe.name).map(|_| ()).map_err(|e| reason(&e))
+}
+
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P, String>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    let program = ebpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?;
+    program.try_into().map_err(|e| reason(&e))
+}
+
+fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, ProbesError> {
+    ebpf.take_map(name).ok_or_else(|| ProbesError(format!("the object has no map {name}; build it from the same source as the agent")))
+}
+
+fn map<M>(ebpf: &mut Ebpf, name: &str) -> Result<M, ProbesError>
+where
+    M: TryFrom<Map, Error = aya::maps::MapError>,
+{
+    M::try_from(take(ebpf, name)?).map_err(|e| failed("opening a map of the probes", &e))
+}
+
+fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> ProbesError {
+    ProbesError(format!("{what} failed: {}", reason(error)))
+}
+
+/// An error with its causes in one line; of a verifier's log, the end, where it says what it refused.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = next.source();
+    }
+    const STATISTICS: [&str; 3] = ["verification time", "stack depth", "processed"];
+    let told = |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|statistic| line.starts_with(statistic));
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(told).collect();
+    match lines.len() {
+        0..=3 => lines.join(" "),
+        count => format!("{} ... {}", lines[0], lines[count - 3..].join(" ")),
+    }
+}
