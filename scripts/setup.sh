@@ -48,14 +48,14 @@ install() {
     [ "$(id -u)" = 0 ] || fail "installing ${wanted[*]} for $reason needs root; run make as root"
     say "installing ${wanted[*]} for $reason"
     refresh_lists
-    without_daemons apt-get install --yes --quiet=2 --no-install-recommends --no-remove "${wanted[@]}" >"$tools/apt.log" 2>&1 \
+    without_daemons apt-get -o DPkg::Lock::Timeout=600 install --yes --quiet=2 --no-install-recommends --no-remove "${wanted[@]}" >"$tools/apt.log" 2>&1 \
         || { tail -n 20 "$tools/apt.log" >&2; fail "apt-get could not install ${wanted[*]}; see its words above"; }
 }
 
 refresh_lists() {
     [ -z "${lists_fresh:-}" ] || return 0
     say "refreshing apt's lists"
-    apt-get update --quiet=2 || fail "apt-get update failed; see its words above"
+    apt-get -o DPkg::Lock::Timeout=600 update --quiet=2 || fail "apt-get update failed; see its words above"
     lists_fresh=yes
 }
 
@@ -72,7 +72,7 @@ without_daemons() {
 check_rust() {
     local cargo_version
     cargo_version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || true
-    [ -n "$cargo_version" ] || fail "found no cargo; install Rust $rust_oldest or newer (rustup.rs), then run again"
+    [ -n "$cargo_version" ] || fail "found no cargo; install Rust $rust_oldest or newer with rustup, then run again"
     at_least "$rust_oldest" "$cargo_version" || fail "cargo is $cargo_version and the agent needs $rust_oldest or newer; update it (rustup update)"
 }
 
