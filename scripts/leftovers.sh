@@ -36,6 +36,7 @@ is_ancestor() {
     done
     return 1
 }
-files() { find /tmp /run /dev/shm -maxdepth 1 -name '*fsyncscope*' 2>/dev/null | sed 's/^/file: /'; }
+# The lock by which test programs take turns is empty and stays.
+files() { find /tmp /run /dev/shm -maxdepth 1 -name '*fsyncscope*' ! -name fsyncscope-tests.lock 2>/dev/null | sed 's/^/file: /'; }
 
 { loops; mounts; programs; processes; files; } | sort
