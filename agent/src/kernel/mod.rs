@@ -4,6 +4,9 @@
 //! events, probes or reports. What could not be found out is a row with a reason and an advice, not a panic.
 
 pub mod btf;
+pub mod dev;
+pub mod disks;
 pub mod layout;
 mod limits;
+pub mod mounts;
 pub mod symbols;

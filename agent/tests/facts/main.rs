@@ -2,8 +2,10 @@
 //! for `/proc` and `/sys`.
 
 mod btf;
+mod disks;
 mod fixture;
 mod golden;
 mod layout;
+mod mounts;
 mod symbols;
 mod tree;
