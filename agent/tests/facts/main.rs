@@ -2,9 +2,11 @@
 //! for `/proc` and `/sys`.
 
 mod btf;
+mod clock;
 mod disks;
 mod fixture;
 mod golden;
+mod host;
 mod layout;
 mod mounts;
 mod symbols;
