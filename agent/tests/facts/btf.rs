@@ -18,6 +18,7 @@ fn finds_members_of_every_kind() {
     assert_eq!(kernel.member("file", "f_path"), member(64, 16, Kind::Struct));
     assert_eq!(kernel.member("wb_writeback_work", "reason"), member(24, 4, Kind::Enum));
     assert_eq!(kernel.member("request", "no_such_member"), None);
+    assert_eq!(kernel.member("request", "__sect"), None);
     assert_eq!(kernel.member("no_such_struct", "q"), None);
     // An enum has no members, a typedef is no struct.
     assert_eq!(kernel.member("pageflags", "PG_writeback"), None);

@@ -1,6 +1,8 @@
 //! The table of kernel facts on five kernels, and what happens when a kernel differs.
 
-use fsyncscope::kernel::btf::Btf;
+use std::path::Path;
+
+use fsyncscope::kernel::btf::{Btf, KERNEL_FILE};
 use fsyncscope::kernel::layout::{Found, resolve, resolve_rows};
 use fsyncscope_ebpf::layout::{ABSENT, Field, Layout};
 
@@ -28,6 +30,15 @@ fn resolves_on_every_kernel() {
             table.push_str(&format!("{}.{} {word}\n", field.owner, field.name));
         }
         golden::check(&format!("layout/{}.txt", fixture.version), &table);
+    }
+}
+
+/// The whole types of the kernel under the test, where it shows any: a machine of another kernel is another test.
+#[test]
+fn resolves_on_this_machine() {
+    let path = Path::new("/sys").join(KERNEL_FILE);
+    if path.exists() {
+        resolve(&Btf::load(&path).unwrap(), &[]).unwrap();
     }
 }
 

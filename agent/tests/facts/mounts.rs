@@ -12,7 +12,7 @@ const TABLE: &str = "\
 22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
 40 27 259:1 / /var/lib/journal rw,noatime shared:2 master:3 - xfs /dev/nvme0n1p1 rw
-41 27 259:1 /ledger /pods/1/volumes/ledger rw,noatime - xfs /dev/nvme0n1p1 rw
+41 27 259:1 /ledger /pods/ledger rw,noatime - xfs /dev/nvme0n1p1 rw
 42 27 254:0 /etc/hosts /pods/1/etc/hosts rw - ext4 /dev/vda rw
 43 27 259:2 / /mnt/with\\040blank\\134and\\011tab rw - ext4 /dev/nvme0n1p2 rw
 44 27 0:50 /sub /data rw - btrfs /dev/sdb rw
@@ -55,7 +55,7 @@ fn takes_a_bind_mount_where_nothing_else_shows_the_file() {
     let bound: String =
         TABLE.lines().filter(|line| !line.contains(" /var/lib/journal ")).map(|line| format!("{line}\n")).collect();
     let mounts = Mounts::parse(bound.as_bytes());
-    assert_eq!(path(&mounts, 259, 1, "/ledger/0.log"), Some("/pods/1/volumes/ledger/0.log".to_owned()));
+    assert_eq!(path(&mounts, 259, 1, "/ledger/0.log"), Some("/pods/ledger/0.log".to_owned()));
     assert_eq!(path(&mounts, 259, 1, "/ledger2/0.log"), None);
     assert_eq!(path(&mounts, 0, 50, "/sub/x"), Some("/data/x".to_owned()));
 }
