@@ -7,13 +7,17 @@
 
 mod member;
 mod prototype;
-mod raw;
+/// For tools that copy types; the agent asks [`Btf`].
+pub mod raw;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use member::{Bits, Kind, Member};
 use raw::{Image, Record};
+
+/// Where a kernel shows its own types, below `/sys`.
+pub const KERNEL_FILE: &str = "kernel/btf/vmlinux";
 
 /// Why bytes are not BTF that can be read.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +110,10 @@ impl Btf {
 
     fn record(&self, id: u32) -> Option<Record<'_>> {
         self.0.record(id)
+    }
+
+    fn is(&self, name: u32, text: &str) -> bool {
+        self.0.is(name, text)
     }
 
     /// A name by its place in the strings; an empty one if there is none.

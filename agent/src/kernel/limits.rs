@@ -24,3 +24,15 @@ pub const SYMBOL_LINE_BYTES: u64 = 1024;
 
 /// Distance of an address from the symbol that names it: no kernel function is longer.
 pub const FUNCTION_BYTES: u64 = 1 << 20;
+
+/// Mounts of one namespace: the kernel's own default limit (`fs.mount-max`).
+pub const MOUNTS: usize = 100_000;
+
+/// Mounts inside mounts, followed upward.
+pub const MOUNT_DEPTH: usize = 64;
+
+/// Block devices stacked on one another: loop on RAID on encrypted partitions has four.
+pub const STACK_DEPTH: usize = 8;
+
+/// Block devices in one stack: a wide RAID has some dozens.
+pub const STACKED_DEVICES: usize = 256;

@@ -65,11 +65,11 @@ pub(super) fn enumerator(btf: &Btf, owner: u32, name: &str) -> Option<i64> {
     let record = btf.record(owner)?;
     match record.kind {
         raw::ENUM => {
-            let [_, value] = record.entries().find(|[text, _]| btf.text(*text) == name)?;
+            let [_, value] = record.entries().find(|[text, _]| btf.is(*text, name))?;
             Some(if record.flag { i64::from(value.cast_signed()) } else { i64::from(value) })
         }
         raw::ENUM64 => {
-            let [_, low, high] = record.entries().find(|[text, _, _]| btf.text(*text) == name)?;
+            let [_, low, high] = record.entries().find(|[text, _, _]| btf.is(*text, name))?;
             Some((u64::from(high) << 32 | u64::from(low)).cast_signed())
         }
         _ => None,
@@ -93,7 +93,7 @@ fn search(btf: &Btf, owner: u32, name: &str, depth: usize, visited: &mut usize) 
         }
         let (bit, bits) = position(&record, place);
         if text != 0 {
-            if btf.text(text) == name {
+            if btf.is(text, name) {
                 return Some((Entry { of, bits }, bit));
             }
         } else if depth < limits::ANONYMOUS_DEPTH
