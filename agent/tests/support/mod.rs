@@ -1,0 +1,7 @@
+//! What several tests share. Each test binary uses a part of it.
+
+#![allow(dead_code, reason = "each test binary compiles this module and uses a part of it")]
+
+pub mod filled;
+pub mod http;
+pub mod tool;
