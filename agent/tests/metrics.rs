@@ -13,7 +13,7 @@ use fsyncscope::limits;
 use fsyncscope::metrics::{BlockLabels, BlockPhase, Metrics, SyncLabels};
 use fsyncscope::serve;
 
-use support::{filled, http, tool};
+use support::{catalogue, filled, http, tool};
 
 const OPENMETRICS: &str = "application/openmetrics-text;version=1.0.0";
 const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
@@ -167,25 +167,11 @@ fn the_catalogue_is_complete_and_true() {
             family.1.extend(labels.filter(|l| is_label(l) && *l != "le").map(str::to_owned));
         }
     }
-    assert_eq!(exposed, catalogued(), "left: what the code exposes; right: what docs/metrics.md says");
+    assert_eq!(exposed, catalogue::read(), "left: what the code exposes; right: what docs/metrics.md says");
 }
 
 fn is_label(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
-}
-
-/// The rows of the catalogue: | `name` | type | labels | ..
-fn catalogued() -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let document = tool::read("docs/metrics.md");
-    let rows = document.lines().filter(|line| line.starts_with("| `fsyncscope_"));
-    rows.map(|row| {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        assert_eq!(cells.len(), 9, "a row has seven cells: {row}");
-        assert!(cells[1..8].iter().all(|cell| !cell.is_empty()), "an empty cell: {row}");
-        let labels = cells[3].split(", ").map(|l| l.trim_matches('`').to_owned()).filter(|l| l != "none").collect();
-        (cells[1].trim_matches('`').to_owned(), (cells[2].to_owned(), labels))
-    })
-    .collect()
 }
 
 #[test]
