@@ -8,6 +8,7 @@ mod family;
 mod file_class;
 mod labels;
 mod percentiles;
+mod table;
 mod values;
 
 use std::time::Duration;
@@ -28,9 +29,8 @@ use labels::{
     ErrorLabels, LossLabels, NoLabels, PartLabels, ProbeLabels, SpikeLabels, ThreadLabels, WritebackLabels, clean,
 };
 use percentiles::{Percentiles, Recorded};
+use table::Row;
 use values::{Count, Level, Log2Histogram, Seconds, SecondsRead, seconds};
-
-const PERCENTILE: &str = "fsyncscope_sync_latency_percentile_seconds";
 
 /// Bounds of the classic buckets of syncs, in seconds: from a fast NVMe flush to a disk that hangs.
 const SYNC_BOUNDS: [f64; 17] =
@@ -124,72 +124,24 @@ impl Metrics {
         let mut shelf = Shelf::new();
         let s = &mut shelf;
         let metrics = Self {
-            sync_duration: s.family(
-                "fsyncscope_sync_duration_seconds",
-                "Wall time of syncs from kernel entry to exit",
-                limits::SYNC_LABEL_SETS_MAX,
-            ),
-            percentiles: s.percentiles("Percentiles of each thread's syncs over the last minute"),
-            parts: s.family(
-                "fsyncscope_sync_part_seconds_total",
-                "Wall time of all syncs by the part it was spent in",
-                limits::PART_LABEL_SETS_MAX,
-            ),
-            spikes: s.family(
-                "fsyncscope_spikes_total",
-                "Syncs over the threshold by cause and class of culprit",
-                limits::SPIKE_LABEL_SETS_MAX,
-            ),
-            errors: s.family(
-                "fsyncscope_sync_errors_total",
-                "Syncs that returned an error",
-                limits::ERROR_LABEL_SETS_MAX,
-            ),
-            open: s.family("fsyncscope_sync_open_seconds", "Age of the oldest sync that still runs, 0 if none", 1),
-            block_queue: s.family(
-                "fsyncscope_block_queue_seconds",
-                "Time of requests from insertion to issue",
-                limits::BLOCK_LABEL_SETS_MAX,
-            ),
-            block_device: s.family(
-                "fsyncscope_block_device_seconds",
-                "Time of requests from issue to completion",
-                limits::BLOCK_LABEL_SETS_MAX,
-            ),
-            writeback: s.family(
-                "fsyncscope_writeback_bytes_total",
-                "Bytes that the flusher wrote back, by the reason it was started for",
-                limits::WRITEBACK_LABEL_SETS_MAX,
-            ),
-            dirty: s.family("fsyncscope_dirty_bytes", "Dirty bytes in the page cache", 1),
-            dirty_background_threshold: s.family(
-                "fsyncscope_dirty_background_threshold_bytes",
-                "Dirty bytes above which the flusher starts",
-                1,
-            ),
-            dirty_threshold: s.family("fsyncscope_dirty_threshold_bytes", "Dirty bytes near which writers wait", 1),
-            under_writeback: s.family("fsyncscope_under_writeback_bytes", "Bytes under writeback now", 1),
-            probes: s.family(
-                "fsyncscope_probe_attached",
-                "1 if the probe is at work, 0 if it is missing",
-                limits::PROBE_LABEL_SETS_MAX,
-            ),
-            lost: s.family(
-                "fsyncscope_events_lost_total",
-                "Events that the kernel side could not hand over",
-                limits::FIXED_LABEL_SETS_MAX,
-            ),
-            unwatched: s.family(
-                "fsyncscope_syncs_unwatched_total",
-                "Syncs of threads beyond the bound on watched threads",
-                1,
-            ),
-            agent_cpu: s.family(
-                "fsyncscope_agent_cpu_seconds_total",
-                "CPU time of the agent itself, without its probes",
-                1,
-            ),
-            agent_resident: s.family("fsyncscope_agent_resident_bytes", "Resident memory of the agent", 1),
+            sync_duration: s.family(table::SYNC_DURATION),
+            percentiles: s.percentiles(),
+            parts: s.family(table::PARTS),
+            spikes: s.family(table::SPIKES),
+            errors: s.family(table::ERRORS),
+            open: s.family(table::OPEN),
+            block_queue: s.family(table::BLOCK_QUEUE),
+            block_device: s.family(table::BLOCK_DEVICE),
+            writeback: s.family(table::WRITEBACK),
+            dirty: s.family(table::DIRTY),
+            dirty_background_threshold: s.family(table::DIRTY_BACKGROUND_THRESHOLD),
+            dirty_threshold: s.family(table::DIRTY_THRESHOLD),
+            under_writeback: s.family(table::UNDER_WRITEBACK),
+            probes: s.family(table::PROBES),
+            lost: s.family(table::LOST),
+            unwatched: s.family(table::UNWATCHED),
+            agent_cpu: s.family(table::AGENT_CPU),
+            agent_resident: s.family(table::AGENT_RESIDENT),
             clock: shelf.clock,
             dropped: shelf.dropped,
             registry: shelf.registry,
@@ -220,7 +172,7 @@ impl Metrics {
         let SyncLabels { process, thread, device, .. } = &*labels;
         let thread = ThreadLabels { process: process.clone(), thread: thread.clone(), device: device.clone() };
         if self.percentiles.record(thread, duration_ns) == Recorded::NoRoom {
-            self.dropped.add(PERCENTILE);
+            self.dropped.add(table::PERCENTILES.name);
         }
     }
 
@@ -331,18 +283,17 @@ struct Shelf {
 
 impl Shelf {
     fn new() -> Self {
-        const DROPPED: &str = "fsyncscope_series_dropped_total";
         let mut shelf = Self { registry: Registry::default(), clock: Clock::default(), dropped: Dropped::default() };
-        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        shelf.registry.register("fsyncscope_build", "Version of the agent", version);
+        shelf.register(table::BUILD, Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         let dropped = shelf.dropped.clone();
-        shelf.register(DROPPED, "Updates that were dropped because their metric was full", dropped);
+        shelf.register(table::DROPPED, dropped);
         shelf
     }
 
     /// Registers a metric under its exposed name, of which the client wants the unit and the suffix apart.
-    fn register(&mut self, name: &'static str, help: &'static str, metric: impl Metric) {
-        let stem = name.strip_suffix("_total").unwrap_or(name);
+    fn register(&mut self, row: Row, metric: impl Metric) {
+        let Row { name, help, label_sets_max: _ } = row;
+        let stem = ["_total", "_info"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
         let units = [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)];
         match units.into_iter().find_map(|(suffix, unit)| Some((stem.strip_suffix(suffix)?, unit))) {
             Some((stem, unit)) => self.registry.register_with_unit(stem, help, unit, metric),
@@ -350,18 +301,18 @@ impl Shelf {
         }
     }
 
-    fn family<L: Labels, M>(&mut self, name: &'static str, help: &'static str, max: usize) -> Family<L, M>
+    fn family<L: Labels, M>(&mut self, row: Row) -> Family<L, M>
     where
         Family<L, M>: Metric,
     {
-        let family = Family::new(name, max, self.clock.clone(), self.dropped.clone());
-        self.register(name, help, family.clone());
+        let family = Family::new(row, self.clock.clone(), self.dropped.clone());
+        self.register(row, family.clone());
         family
     }
 
-    fn percentiles(&mut self, help: &'static str) -> Percentiles {
+    fn percentiles(&mut self) -> Percentiles {
         let percentiles = Percentiles::new(self.clock.clone());
-        self.register(PERCENTILE, help, percentiles.clone());
+        self.register(table::PERCENTILES, percentiles.clone());
         percentiles
     }
 }

@@ -14,6 +14,8 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 
 use crate::limits;
 
+use super::table::Row;
+
 /// The agent's monotonic time in nanoseconds, set once per poll: reading a clock per update would cost more than the
 /// update.
 #[derive(Clone, Debug, Default)]
@@ -69,8 +71,7 @@ impl EncodeMetric for Dropped {
 /// One metric: its label sets and their values. Clones share the same values.
 pub struct Family<L, M> {
     children: Arc<Mutex<Children<L, M>>>,
-    name: &'static str,
-    max: usize,
+    row: Row,
     clock: Clock,
     dropped: Dropped,
 }
@@ -93,8 +94,8 @@ struct Child<M> {
 }
 
 impl<L: Labels, M> Family<L, M> {
-    pub fn new(name: &'static str, max: usize, clock: Clock, dropped: Dropped) -> Self {
-        Self { children: Arc::default(), name, max, clock, dropped }
+    pub fn new(row: Row, clock: Clock, dropped: Dropped) -> Self {
+        Self { children: Arc::default(), row, clock, dropped }
     }
 
     /// Changes the value of `labels`, which starts as `fresh()`. Without room the update is dropped and counted.
@@ -106,9 +107,9 @@ impl<L: Labels, M> Family<L, M> {
             change(&mut child.value);
             return;
         }
-        if children.by_labels.len() >= self.max && !evict_idle(&mut children, now_ns) {
+        if children.by_labels.len() >= self.row.label_sets_max && !evict_idle(&mut children, now_ns) {
             drop(children);
-            self.dropped.add(self.name);
+            self.dropped.add(self.row.name);
             return;
         }
         let mut value = fresh();
@@ -146,14 +147,14 @@ fn evict_idle<L: Labels, M>(children: &mut Children<L, M>, now_ns: u64) -> bool 
 
 impl<L, M> Clone for Family<L, M> {
     fn clone(&self) -> Self {
-        let Self { children, name, max, clock, dropped } = self;
-        Self { children: children.clone(), name, max: *max, clock: clock.clone(), dropped: dropped.clone() }
+        let Self { children, row, clock, dropped } = self;
+        Self { children: children.clone(), row: *row, clock: clock.clone(), dropped: dropped.clone() }
     }
 }
 
 impl<L, M> Debug for Family<L, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Family").field("name", &self.name).field("max", &self.max).finish_non_exhaustive()
+        f.debug_struct("Family").field("row", &self.row).finish_non_exhaustive()
     }
 }
 
