@@ -6,11 +6,13 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
+use support::bookie::{Bookie, FORCE_WRITE};
 use support::child::{Child, Role};
 use support::faults::{EarlyFlusher, Frozen, Throttle};
 use support::interference::{Direct, Direction, Hog, Writer, bursts, bytes_moved, overlap_ns};
 use support::journal::{Durability, Place, Workload, book};
 use support::oracle::{Oracle, SYNC_CALLS, SYNC_CALLS_AND_WRITES};
+use support::postgres::Postgres;
 use support::scratch::{Format, LoopFs, Scratch};
 use support::{Machine, missing, realtime_minus_monotonic_ns, wait_for};
 
@@ -177,4 +179,74 @@ fn neighbours_move_bytes_under_their_own_names() {
     assert!(bytes_moved(&reader.stop()) > 1 << 20);
     drop(early);
     assert_eq!(fs::read_to_string("/proc/sys/vm/dirty_background_ratio").expect("read the ratio"), before);
+}
+
+#[test]
+fn a_bookie_counts_its_journal_syncs_as_strace_does() {
+    skip_if!(Bookie::missing().or_else(|| missing(&["strace"])));
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("bookie");
+    let journal = LoopFs::new(&scratch, "journal", Format::Ext4, 512);
+    let ledgers = LoopFs::new(&scratch, "ledgers", Format::Ext4, 512);
+    let bookie = Bookie::start(&scratch, &journal, &ledgers);
+    let counted_before = bookie.journal_syncs();
+    let oracle = Oracle::attach(&scratch, bookie.pid(), SYNC_CALLS);
+    let single = bookie.add(1000, 1);
+    let grouped = bookie.add(5000, 64);
+    let counted = bookie.journal_syncs() - counted_before;
+    let trace = oracle.stop();
+    let errors = bookie.stop();
+    let of_journal = |name| trace.select(FORCE_WRITE, name, ".txn").count() as u64;
+    eprintln!("{single:?} {grouped:?}: strace {}, bookie {counted}", of_journal("fdatasync"));
+    for (key, count) in trace.counts() {
+        eprintln!("{count:6} {} {} {}", key.comm, key.name, key.path);
+    }
+    assert_eq!(of_journal("fdatasync"), counted);
+    // An add at a time is a sync at a time; many under way share theirs.
+    assert!((1000..6000).contains(&counted), "{counted} syncs");
+    let on_journal = trace.calls.iter().filter(|call| {
+        call.name == "fdatasync" && call.path.as_ref().is_some_and(|path| path.starts_with(path_of(&journal)))
+    });
+    assert_eq!(on_journal.count() as u64, counted, "something else syncs on the journal's disk");
+    assert_eq!(of_journal("fadvise64"), counted, "the bookie cannot reach its descriptors");
+    assert!(trace.calls.iter().any(|call| {
+        call.name == "fsync" && call.path.as_ref().is_some_and(|path| path.starts_with(path_of(&ledgers)))
+    }));
+    assert_eq!(errors, Vec::<String>::new());
+}
+
+#[test]
+fn postgresql_syncs_its_log_once_or_less_a_transaction() {
+    skip_if!(Postgres::missing().or_else(|| missing(&["strace"])).or_else(|| Format::Ext4.missing()));
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("postgres");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 512);
+    let postgres = Postgres::start(&scratch, &disk);
+    postgres.prepare();
+    let oracle = Oracle::attach_all(&scratch, &postgres.pids(), SYNC_CALLS);
+    postgres.bench(4, 100);
+    let trace = oracle.stop();
+    let wal = postgres.wal();
+    let syncs: Vec<_> = trace
+        .calls
+        .iter()
+        .filter(|call| {
+            call.name == "fdatasync" && call.path.as_deref().is_some_and(|path| path.starts_with(text(&wal)))
+        })
+        .collect();
+    let backends: std::collections::HashSet<u32> = syncs.iter().map(|call| call.tid).collect();
+    eprintln!("{} syncs of the log by {} processes", syncs.len(), backends.len());
+    assert!((100..=420).contains(&syncs.len()), "{} syncs", syncs.len());
+    assert!(backends.len() >= 4);
+    assert!(syncs.iter().all(|call| call.comm == "postgres"));
+    assert_eq!(postgres.ask("show wal_sync_method"), "fdatasync");
+    postgres.stop();
+}
+
+fn path_of(disk: &LoopFs) -> &str {
+    text(disk.path())
+}
+
+fn text(path: &std::path::Path) -> &str {
+    path.to_str().expect("scratch paths are plain")
 }

@@ -5,6 +5,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary compiles this module and uses a part of it")]
 
 pub mod agent;
+pub mod bookie;
 pub mod child;
 pub mod faults;
 pub mod http;
@@ -12,6 +13,8 @@ pub mod interference;
 pub mod journal;
 pub mod metrics;
 pub mod oracle;
+pub mod postgres;
+pub mod process;
 pub mod scratch;
 pub mod strace;
 

@@ -18,31 +18,33 @@ pub const SYNC_CALLS: &str = "fdatasync,fsync,msync,sync_file_range,fadvise64,sy
 pub const SYNC_CALLS_AND_WRITES: &str =
     "fdatasync,fsync,msync,sync_file_range,fadvise64,syncfs,sync,write,pwrite64,writev,pwritev,pwritev2";
 
-/// An strace that is attached to a process, all its threads, and all that they start.
+/// An strace that is attached to processes, all their threads, and all that they start.
 pub struct Oracle {
     strace: Child,
-    pid: u32,
+    pids: Vec<u32>,
     output: PathBuf,
 }
 
 impl Oracle {
-    /// Attaches, and comes back when every thread that exists is traced.
+    /// Attaches to one process, and comes back when every thread that exists is traced.
     pub fn attach(scratch: &Scratch, pid: u32, calls: &str) -> Self {
-        let output = scratch.join(&format!("strace-{pid}.txt"));
-        let mut strace = Command::new("strace")
-            .args(["-f", "-Y", "-yy", "-T", "-ttt", "-e"])
-            .arg(format!("trace={calls}"))
-            .arg("-o")
-            .arg(&output)
-            .args(["-p", &pid.to_string()])
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start strace");
+        Self::attach_all(scratch, &[pid], calls)
+    }
+
+    /// Attaches to several processes: children that exist already are not followed from their parent.
+    pub fn attach_all(scratch: &Scratch, pids: &[u32], calls: &str) -> Self {
+        let output = scratch.join(&format!("strace-{}.txt", pids[0]));
+        let mut command = Command::new("strace");
+        command.args(["-f", "-Y", "-yy", "-T", "-ttt", "-e"]).arg(format!("trace={calls}")).arg("-o").arg(&output);
+        for pid in pids {
+            command.args(["-p", &pid.to_string()]);
+        }
+        let mut strace = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start strace");
         let said = lines(&mut strace);
-        let made = Self { strace, pid, output };
-        let said = attached(&said, pid);
-        assert!(said.is_ok(), "strace did not attach to {pid}: {}", said.unwrap_err());
+        let made = Self { strace, pids: pids.to_vec(), output };
+        if let Err(said) = attached(&said, pids) {
+            panic!("strace did not attach to {pids:?}: {said}");
+        }
         made
     }
 
@@ -50,12 +52,13 @@ impl Oracle {
     ///
     /// Names of threads are those that /proc has now, where the thread still lives: strace keeps the first name.
     pub fn stop(mut self) -> Trace {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
+        let maps: String =
+            self.pids.iter().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/maps")).ok()).collect();
         let names = names_of_threads(&self.output);
         interrupt(&self.strace);
         let end = Instant::now() + Duration::from_secs(10);
         while self.strace.try_wait().expect("wait for strace").is_none() {
-            assert!(Instant::now() < end, "strace did not let go of {} within 10 s", self.pid);
+            assert!(Instant::now() < end, "strace did not let go of {:?} within 10 s", self.pids);
             std::thread::sleep(Duration::from_millis(10));
         }
         let text = fs::read_to_string(&self.output).expect("read what strace wrote");
@@ -101,17 +104,20 @@ fn lines(strace: &mut Child) -> Receiver<String> {
     receiver
 }
 
-/// Waits for the line that strace prints once it holds all threads of the process.
-fn attached(said: &Receiver<String>, pid: u32) -> Result<(), String> {
-    let marker = format!("strace: Process {pid} attached");
+/// Waits for the lines that strace prints once it holds all threads of each process.
+fn attached(said: &Receiver<String>, pids: &[u32]) -> Result<(), String> {
     let end = Instant::now() + Duration::from_secs(20);
+    let mut waiting: HashSet<String> = pids.iter().map(|pid| format!("strace: Process {pid} attached")).collect();
     let mut all = Vec::new();
     while let Some(left) = end.checked_duration_since(Instant::now()) {
-        match said.recv_timeout(left) {
-            Ok(line) if line.starts_with(&marker) => return Ok(()),
-            Ok(line) => all.push(line),
-            Err(_) => break,
+        let Ok(line) = said.recv_timeout(left) else {
+            break;
+        };
+        waiting.retain(|marker| !line.starts_with(marker));
+        if waiting.is_empty() {
+            return Ok(());
         }
+        all.push(line);
     }
     Err(if all.is_empty() { "it said nothing".to_owned() } else { all.join("; ") })
 }
