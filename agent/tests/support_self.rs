@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::bookie::{Bookie, FORCE_WRITE};
 use support::child::{Child, Role};
 use support::faults::{EarlyFlusher, Frozen, Throttle};
-use support::interference::{Direct, Direction, Hog, Writer, bursts, bytes_moved, overlap_ns};
+use support::interference::{Direct, Direction, Growth, Hog, Writer, bursts, bytes_moved, overlap_ns};
 use support::journal::{Durability, Place, Workload, book};
 use support::oracle::{Oracle, SYNC_CALLS, SYNC_CALLS_AND_WRITES};
 use support::postgres::Postgres;
@@ -159,7 +159,8 @@ fn neighbours_move_bytes_under_their_own_names() {
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 128);
     let before = fs::read_to_string("/proc/sys/vm/dirty_background_ratio").expect("read the ratio");
     let early = EarlyFlusher::new(4 << 20);
-    let writer = Writer { file: disk.join("ledger"), chunk: 1 << 16, region: 32 << 20, pause_us: 500 };
+    let writer =
+        Writer { file: disk.join("ledger"), chunk: 1 << 16, region: 32 << 20, growth: Growth::Regrow, pause_us: 500 };
     let writer = Child::start(Role::Writer(writer), "ledger-writer", scratch.join("writer"));
     let direct =
         Direct { file: disk.join("scan"), direction: Direction::Read, chunk: 1 << 16, region: 8 << 20, pause_us: 500 };

@@ -12,7 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{monotonic_ns, own_tid};
 
-/// Writes through the page cache, over and over the same region of a file, and never syncs.
+/// What a writer does when it has filled its region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growth {
+    /// Writes over what is there: after the first round no block is allocated and no metadata changes but times.
+    Rewrite,
+    /// Cuts the file to nothing and begins anew: every flush allocates blocks, as a growing entry log does, and a commit
+    /// of the filesystem's journal waits for their data.
+    Regrow,
+}
+
+/// Writes through the page cache into a region of a file and never syncs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Writer {
     pub file: PathBuf,
@@ -20,6 +30,7 @@ pub struct Writer {
     pub chunk: usize,
     /// Bytes after which it begins again at the start.
     pub region: u64,
+    pub growth: Growth,
     /// The pause after each write; 0 is flat out.
     pub pause_us: u64,
 }
@@ -82,7 +93,13 @@ impl Writer {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.file);
         let file = file.expect("open the writer's file");
         let data = vec![0x77; self.chunk];
-        let write = |offset: u64| file.write_all_at(&data, offset).is_ok();
+        let write = |offset: u64| {
+            let cut = offset > 0 || self.growth == Growth::Rewrite || file.set_len(0).is_ok();
+            cut && file.write_all_at(&data, offset).is_ok()
+        };
+        // What it takes from the journal is to be the disk, not the CPU.
+        // SAFETY: setpriority takes three numbers; 0 is the calling thread.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
         // A full disk or a dying test ends the writer, not the test.
         repeat(stop, ready, self.chunk, self.region, self.pause_us, write)
     }

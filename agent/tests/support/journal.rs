@@ -47,6 +47,8 @@ pub struct Workload {
     pub durability: Durability,
     pub place: Place,
     pub bytes: usize,
+    /// The pause between the write and the sync: time for a flusher to take the pages first.
+    pub linger_us: u64,
     /// The pause after each sync.
     pub think_us: u64,
     /// How many syncs it makes; without a number it goes on until it is stopped.
@@ -76,6 +78,7 @@ impl Workload {
             durability: Durability::Fdatasync,
             place: Place::Append,
             bytes: 512,
+            linger_us: 0,
             think_us: 1000,
             count: None,
         }
@@ -125,11 +128,9 @@ impl Workload {
             {
                 offset = 0;
             }
-            book.push(target.sync(self.durability, &data, offset));
+            book.push(target.sync(self.durability, &data, offset, || pause(self.linger_us)));
             offset += self.bytes as u64;
-            if self.think_us > 0 {
-                std::thread::sleep(Duration::from_micros(self.think_us));
-            }
+            pause(self.think_us);
         }
         book
     }
@@ -215,24 +216,33 @@ impl Target {
         Self { file, mapping }
     }
 
-    /// Writes and makes durable; only what makes durable is timed.
-    fn sync(&mut self, durability: Durability, data: &[u8], offset: u64) -> Operation {
+    /// Writes, lingers and makes durable; only what makes durable is timed.
+    fn sync(&mut self, durability: Durability, data: &[u8], offset: u64, linger: impl FnOnce()) -> Operation {
         match durability {
             Durability::Fdatasync => {
                 self.file.write_all_at(data, offset).expect("write to the journal");
+                linger();
                 timed(|| self.file.sync_data())
             }
             Durability::Fsync => {
                 self.file.write_all_at(data, offset).expect("write to the journal");
+                linger();
                 timed(|| self.file.sync_all())
             }
             Durability::DsyncWrite | Durability::SyncWrite => timed(|| self.file.write_all_at(data, offset)),
             Durability::Msync => {
                 let mapping = self.mapping.as_mut().expect("msync has a mapping");
                 mapping.write(data, offset as usize);
+                linger();
                 timed(|| mapping.sync(offset as usize, data.len()))
             }
         }
+    }
+}
+
+fn pause(microseconds: u64) {
+    if microseconds > 0 {
+        std::thread::sleep(Duration::from_micros(microseconds));
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod bookie;
+pub mod bpf;
 pub mod child;
 pub mod faults;
 pub mod http;
