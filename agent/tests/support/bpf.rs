@@ -1,0 +1,37 @@
+//! Which programs a process holds in the kernel, and whether they are still there: asked of the kernel itself.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// The ids of the programs behind a process's descriptors, its own and those of its links.
+pub fn programs_of(pid: u32) -> BTreeSet<u32> {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
+        return BTreeSet::new();
+    };
+    descriptors
+        .flatten()
+        .filter_map(|descriptor| fs::read_to_string(descriptor.path()).ok())
+        .filter_map(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("prog_id:"))?;
+            line.trim().parse().ok()
+        })
+        .collect()
+}
+
+/// True while the kernel has a program of this id. Ids count upwards and are not given again soon.
+pub fn exists(id: u32) -> bool {
+    const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+    // The part of union bpf_attr that this command reads: the id, an unused id, no flags.
+    let attributes: [u32; 3] = [id, 0, 0];
+    // SAFETY: the command reads so many bytes as it is told there are, and writes none.
+    let descriptor =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_GET_FD_BY_ID, attributes.as_ptr(), size_of_val(&attributes)) };
+    if descriptor < 0 {
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "ask for program {id}: {error}");
+        return false;
+    }
+    // SAFETY: the descriptor was just given to us and is used nowhere else.
+    unsafe { libc::close(descriptor as i32) };
+    true
+}

@@ -1,0 +1,148 @@
+//! Debian's PostgreSQL, the newest that is installed: a cluster of its own on a scratch disk, a socket instead of a port,
+//! and pgbench as the load.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::process::{Process, tail};
+use super::scratch::{LoopFs, Scratch};
+use super::{missing, run, wait_for};
+
+/// A running cluster. It refuses to run as root, so everything of it runs as the user postgres.
+pub struct Postgres {
+    postmaster: Process,
+    programs: PathBuf,
+    user: User,
+    socket: PathBuf,
+    data: PathBuf,
+}
+
+#[derive(Clone, Copy)]
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+impl Postgres {
+    /// Why no PostgreSQL can run here, or nothing.
+    pub fn missing() -> Option<String> {
+        missing(&[])
+            .or_else(|| programs().is_none().then(|| "needs PostgreSQL's server and pgbench".to_owned()))
+            .or_else(|| user().is_none().then(|| "needs the user postgres".to_owned()))
+    }
+
+    /// Makes a cluster on a disk and starts it. No autovacuum: its workers would sync at times of their own.
+    pub fn start(scratch: &Scratch, disk: &LoopFs) -> Self {
+        let programs = programs().expect("checked by missing");
+        let user = user().expect("checked by missing");
+        let (data, socket) = (disk.join("pg"), scratch.join("socket"));
+        fs::create_dir(&socket).expect("create the socket's directory");
+        std::os::unix::fs::chown(&socket, Some(user.uid), Some(user.gid)).expect("give the socket's directory away");
+        run(user
+            .command(&programs.join("initdb"))
+            .args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "-D"])
+            .arg(&data));
+        let mut command = user.command(&programs.join("postgres"));
+        command.arg("-D").arg(&data);
+        for setting in [
+            "listen_addresses=",
+            "wal_sync_method=fdatasync",
+            "autovacuum=off",
+            "shared_buffers=16MB",
+            "max_connections=20",
+        ] {
+            command.args(["-c", setting]);
+        }
+        command.arg("-c").arg(format!("unix_socket_directories={}", socket.display()));
+        // SIGINT ends it at once and cleanly; SIGTERM would wait for clients.
+        let postmaster = Process::start(command, scratch.join("postgres.log"), libc::SIGINT);
+        let made = Self { postmaster, programs, user, socket, data };
+        let ready = wait_for(Duration::from_secs(30), || {
+            made.client("pg_isready").output().is_ok_and(|output| output.status.success()).then_some(())
+        });
+        assert!(ready.is_some(), "PostgreSQL is not ready:\n{}", tail(&made.postmaster.log()));
+        made
+    }
+
+    fn client(&self, program: &str) -> Command {
+        let mut command = self.user.command(&self.programs.join(program));
+        command.arg("-h").arg(&self.socket).args(["-U", "postgres"]);
+        command
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.postmaster.pid()
+    }
+
+    /// The postmaster and the processes that it has now. A witness attaches to these and follows what they start.
+    pub fn pids(&self) -> Vec<u32> {
+        let postmaster = self.pid();
+        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
+        let children = children.expect("the postmaster runs");
+        let mut pids = vec![postmaster];
+        pids.extend(children.split_whitespace().map(|pid| pid.parse::<u32>().expect("a pid")));
+        pids
+    }
+
+    /// The directory that holds the write-ahead log.
+    pub fn wal(&self) -> PathBuf {
+        self.data.join("pg_wal")
+    }
+
+    /// Makes pgbench's tables.
+    pub fn prepare(&self) {
+        run(self.client("pgbench").args(["-i", "-q", "-s", "1", "postgres"]));
+    }
+
+    /// Runs so many transactions in each of so many backends.
+    pub fn bench(&self, clients: u32, transactions: u32) {
+        run(self.client("pgbench").args([
+            "-n",
+            "-c",
+            &clients.to_string(),
+            "-t",
+            &transactions.to_string(),
+            "postgres",
+        ]));
+    }
+
+    /// One SQL statement; gives what it returned.
+    pub fn ask(&self, statement: &str) -> String {
+        run(self.client("psql").args(["-X", "-A", "-t", "-c", statement, "postgres"])).trim().to_owned()
+    }
+
+    pub fn stop(mut self) {
+        self.postmaster.stop();
+    }
+}
+
+impl User {
+    fn command(self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.uid(self.uid).gid(self.gid).env("HOME", "/").current_dir("/");
+        command
+    }
+}
+
+/// The directory of the newest installed version that has both the server and pgbench.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+    versions
+        .map(|version| version.path().join("bin"))
+        .filter(|programs| ["initdb", "postgres", "pgbench"].iter().all(|name| programs.join(name).is_file()))
+        .max_by_key(|programs| {
+            let version = programs.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+            version.and_then(|version| version.parse::<u32>().ok()).unwrap_or(0)
+        })
+}
+
+fn user() -> Option<User> {
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    let mut fields = users.lines().find(|line| line.starts_with("postgres:"))?.split(':').skip(2);
+    let uid = fields.next()?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    Some(User { uid, gid })
+}

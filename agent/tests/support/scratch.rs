@@ -1,0 +1,211 @@
+//! Scratch directories and scratch filesystems on loop devices, taken down again on every way out, panics included.
+//! It must not touch a directory, a mount or a loop device that it did not make.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::{find, missing, run, wait_for};
+
+/// What is made on a loop device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Ext4,
+    Ext4WithoutJournal,
+    Xfs,
+}
+
+impl Format {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Ext4 | Self::Ext4WithoutJournal => "mkfs.ext4",
+            Self::Xfs => "mkfs.xfs",
+        }
+    }
+
+    fn arguments(self) -> &'static [&'static str] {
+        // Lazy initialisation would write in the background for minutes: syncs of nobody on the disk under test.
+        const EAGER: &str = "lazy_itable_init=0,lazy_journal_init=0";
+        match self {
+            Self::Ext4 => &["-q", "-F", "-E", EAGER],
+            Self::Ext4WithoutJournal => &["-q", "-F", "-E", EAGER, "-O", "^has_journal"],
+            Self::Xfs => &["-q", "-f"],
+        }
+    }
+
+    fn kernel_name(self) -> &'static str {
+        match self {
+            Self::Ext4 | Self::Ext4WithoutJournal => "ext4",
+            Self::Xfs => "xfs",
+        }
+    }
+
+    /// Why this filesystem cannot be made here, or nothing.
+    pub fn missing(self) -> Option<String> {
+        missing(&["losetup", self.program()]).or_else(|| {
+            let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+            let knows = known.split_whitespace().any(|word| word == self.kernel_name());
+            // A module may still be loaded by the mount itself.
+            let module = find("modprobe").is_some();
+            (!knows && !module).then(|| format!("needs {} in the kernel", self.kernel_name()))
+        })
+    }
+}
+
+/// A directory of our own, removed with all it holds.
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("fsyncscope-{name}-{}-{count}", std::process::id()));
+        // create_dir fails on a directory that exists: what we remove later, we made.
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("create {}: {error}", path.display()));
+        // Brokers that refuse to run as root must be able to reach their part of it.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("open the scratch directory to readers");
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Removing through a mount that somebody left would empty a filesystem instead of a directory.
+        if mounts_below(&self.path) {
+            eprintln!("{} still holds a mount and is left as it is", self.path.display());
+            return;
+        }
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// True when something is mounted at or below a path. Our own paths hold no character that mountinfo escapes.
+fn mounts_below(path: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| Path::new(point).starts_with(path))
+}
+
+/// A filesystem on a loop device of our own.
+pub struct LoopFs {
+    device: PathBuf,
+    major: u32,
+    minor: u32,
+    mount: PathBuf,
+    image: PathBuf,
+    mounted: bool,
+}
+
+impl LoopFs {
+    /// Makes and mounts a filesystem under a scratch directory. Its image is sparse.
+    pub fn new(scratch: &Scratch, name: &str, format: Format, mebibytes: u64) -> Self {
+        let image = scratch.join(&format!("{name}.img"));
+        let mount = scratch.join(name);
+        fs::create_dir(&mount).expect("create the mount point");
+        fs::File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("create the image");
+        run(Command::new(find(format.program()).expect("checked by missing")).args(format.arguments()).arg(&image));
+        let device = attach(&image);
+        let number = fs::metadata(&device).expect("look at the loop device").rdev();
+        let mut made =
+            Self { device, major: libc::major(number), minor: libc::minor(number), mount, image, mounted: false };
+        made.mount(format);
+        made
+    }
+
+    fn mount(&mut self, format: Format) {
+        let device = c_path(&self.device);
+        let point = c_path(&self.mount);
+        let kind = CString::new(format.kernel_name()).expect("no zero byte in it");
+        // SAFETY: three strings with a zero at their end that outlive the call, and no data pointer.
+        let result = unsafe { libc::mount(device.as_ptr(), point.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+        assert_eq!(result, 0, "mount {}: {}", self.mount.display(), std::io::Error::last_os_error());
+        self.mounted = true;
+        fs::set_permissions(&self.mount, fs::Permissions::from_mode(0o777)).expect("open the mount to all users");
+    }
+
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// The device's name as the block layer has it, like `loop3`.
+    pub fn device_name(&self) -> &str {
+        self.device.file_name().and_then(|name| name.to_str()).expect("loop devices have plain names")
+    }
+
+    /// Major and minor number.
+    pub fn number(&self) -> (u32, u32) {
+        (self.major, self.minor)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.mount.join(name)
+    }
+
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+}
+
+impl Drop for LoopFs {
+    fn drop(&mut self) {
+        if self.mounted {
+            let point = c_path(&self.mount);
+            // A process that was just killed may hold the mount for a moment longer.
+            // SAFETY: a string with a zero at its end that outlives the call.
+            let gone =
+                wait_for(Duration::from_secs(5), || (unsafe { libc::umount2(point.as_ptr(), 0) } == 0).then_some(()));
+            if gone.is_none() {
+                eprintln!("{} is busy and is detached lazily", self.mount.display());
+                // SAFETY: as above.
+                unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) };
+            }
+        }
+        let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
+        let _ = fs::remove_file(&self.image);
+        let _ = fs::remove_dir(&self.mount);
+    }
+}
+
+/// Attaches an image to a free loop device, past the page cache of the disk below where that disk allows it.
+fn attach(image: &Path) -> PathBuf {
+    let mut said = String::new();
+    // Two processes may be given the same free device; the one that comes second tries again.
+    for attempt in 0..20 {
+        let direct = if attempt % 2 == 0 { "--direct-io=on" } else { "--direct-io=off" };
+        let output =
+            Command::new("losetup").args(["--find", "--show", direct]).arg(image).output().expect("start losetup");
+        let shown = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if output.status.success() {
+            return PathBuf::from(shown);
+        }
+        // losetup may have attached the device and only then failed to switch on direct I/O.
+        if shown.starts_with("/dev/loop") {
+            let _ = Command::new("losetup").args(["-d", &shown]).status();
+        }
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("attach {} to a loop device: {said}", image.display());
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("our own paths hold no zero byte")
+}
