@@ -1,7 +1,11 @@
 //! The agent as a library: every room of it, so that tests and the binary share one body.
 
+pub mod cli;
+pub mod event;
 pub mod kernel;
 pub mod limits;
 pub mod metrics;
 pub mod probes;
+pub mod record;
 pub mod serve;
+pub mod timeline;

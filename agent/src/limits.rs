@@ -66,3 +66,26 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 
 /// Pause after a failed accept: long enough to spare the CPU, short enough for the next scrape.
 pub const HTTP_ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+// ---- The timeline: what it keeps for the syncs to come. Each holds some seconds of the busiest journal that was seen.
+
+/// Long waits. At a threshold of 1 ms a journal under a writer makes about 2,000 a second.
+pub const TIMELINE_WAITS: usize = 4096;
+/// Long run-queue delays; rarer than waits.
+pub const TIMELINE_DELAYS: usize = 2048;
+/// Long commits: one or two a slow sync.
+pub const TIMELINE_COMMITS: usize = 512;
+/// Pictures of a disk's queue, of 3 KiB each.
+pub const TIMELINE_QUEUES: usize = 512;
+/// Losses: one per poll at most.
+pub const TIMELINE_LOSSES: usize = 256;
+/// Threads: twice what the probes can watch, since an exit may be lost.
+pub const TIMELINE_THREADS: usize = 2048;
+/// Filesystems, as many as the probes remember.
+pub const TIMELINE_FILESYSTEMS: usize = 256;
+/// Disks with baselines of their own, two kinds each.
+pub const TIMELINE_DISKS: usize = 128;
+/// Names of files and of kernel functions, each.
+pub const TIMELINE_NAMES: usize = 4096;
+/// Requests that a disk's baseline stands on: a few seconds, so that it follows the disk's day.
+pub const BASELINE_REQUESTS: usize = 512;

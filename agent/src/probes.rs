@@ -80,6 +80,7 @@ pub struct Probes {
     counters: Array<MapData, u64>,
     disks: Array<MapData, [u64; size_of::<Disk>() / 8]>,
     disk_gate: Array<MapData, u32>,
+    lower_disk: Array<MapData, u32>,
     histogram: Array<MapData, u64>,
     writeback: Array<MapData, u64>,
     attached: Vec<Attached>,
@@ -114,6 +115,7 @@ impl Probes {
             counters: map(&mut ebpf, "COUNTER")?,
             disks: map(&mut ebpf, "DISK")?,
             disk_gate: map(&mut ebpf, "DISK_GATE")?,
+            lower_disk: map(&mut ebpf, "LOWER_DISK")?,
             histogram: map(&mut ebpf, "HISTOGRAM")?,
             writeback: map(&mut ebpf, "WRITEBACK")?,
             ebpf,
@@ -152,21 +154,34 @@ impl Probes {
         self.ignored.set(slot, tid, 0).map_err(|e| failed("leaving a thread out", &e))
     }
 
-    /// Watches a disk below a watched one, by `major << 20 | minor`. False if there is no room.
-    pub fn watch_disk(&mut self, dev: u32) -> Result<bool, ProbesError> {
-        let gate = (dev >> 12 & 0xff00) | (dev & 0xff);
-        let open = self.disk_gate.get(&gate, 0).map_err(|e| failed("reading the table of disks", &e))?;
-        let place = DISKS_LOWER + self.lower_disks;
-        if open != 0 || place >= DISKS {
-            return Ok(false);
-        }
-        let mut words = [0u64; size_of::<Disk>() / 8];
-        // SAFETY: a disk is plain numbers of exactly this size.
-        unsafe { (*words.as_mut_ptr().cast::<Disk>()).dev = dev };
-        self.disks.set(place, words, 0).map_err(|e| failed("watching a lower disk", &e))?;
-        self.disk_gate.set(gate, place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
-        self.lower_disks += 1;
+    /// Watches the disk below a watched one, both by `major << 20 | minor`. False if there is no room.
+    pub fn watch_lower(&mut self, upper: u32, dev: u32) -> Result<bool, ProbesError> {
+        let Some(above) = self.place_of(upper) else { return Ok(false) };
+        let place = match self.place_of(dev) {
+            Some(place) => place,
+            None if DISKS_LOWER + self.lower_disks < DISKS && self.gate(dev)? == 0 => self.add_disk(dev)?,
+            None => return Ok(false),
+        };
+        self.lower_disk.set(above, place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
         Ok(true)
+    }
+
+    fn place_of(&self, dev: u32) -> Option<u32> {
+        self.disks().into_iter().find(|(_, known)| *known == dev).map(|(place, _)| place)
+    }
+
+    fn gate(&self, dev: u32) -> Result<u32, ProbesError> {
+        self.disk_gate.get(&gate_index(dev), 0).map_err(|e| failed("reading the table of disks", &e))
+    }
+
+    fn add_disk(&mut self, dev: u32) -> Result<u32, ProbesError> {
+        let place = DISKS_LOWER + self.lower_disks;
+        let mut words = [0u64; size_of::<Disk>() / 8];
+        words[0] = u64::from(dev);
+        self.disks.set(place, words, 0).map_err(|e| failed("watching a lower disk", &e))?;
+        self.disk_gate.set(gate_index(dev), place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
+        self.lower_disks += 1;
+        Ok(place)
     }
 
     /// Index and `major << 20 | minor` of each watched disk.
@@ -232,6 +247,11 @@ fn load(facts: &Facts, choice: &Choice) -> Result<Ebpf, ProbesError> {
         .map_max_entries("EVENTS", choice.ring_bytes)
         .load(&OBJECT.0)
         .map_err(|e| failed("loading the probes", &e))
+}
+
+/// Where the gate of a disk is, as the probes have it.
+fn gate_index(dev: u32) -> u32 {
+    (dev >> 12 & 0xff00) | (dev & 0xff)
 }
 
 fn words(settings: &Settings) -> Vec<u64> {

@@ -203,9 +203,12 @@ pub fn completed<M: Memory>(request: Object) {
     note_completion(place, index, now);
     let first = entry.request.done_ns == 0;
     let carried = entry.request.issued_ns != 0;
-    if first && carried {
+    if first {
         entry.request.done_ns = now;
-        finish_transfer(index, disk, &entry.request);
+        remember(disk, &entry.request);
+    }
+    if first && carried {
+        finish_transfer(index, &entry.request);
     }
     // A request of the flush machine completes once with its data and once as a whole.
     if !first || !carried || entry.request.command & FLUSH_LEGS == 0 {
@@ -226,12 +229,17 @@ fn note_completion(place: u32, index: u32, now: u64) {
     }
 }
 
-/// Data went to or came from the device: remembers the request beside its disk, with its submitter, and in the histograms.
+/// Keeps a completed request beside its disk, as a witness of what ran there.
 #[inline(always)]
-fn finish_transfer(index: u32, disk: &mut Disk, request: &Request) {
+fn remember(disk: &mut Disk, request: &Request) {
     let place = disk.completed as usize & (RECENT - 1);
     copy(&raw mut disk.recent[place], request);
     disk.completed += 1;
+}
+
+/// Data went to or came from the device: tells its submitter, and adds it to the histograms.
+#[inline(always)]
+fn finish_transfer(index: u32, request: &Request) {
     if request.submitter == Submitter::Sync as u16
         && let Some((_, slot)) = slot_of(request.tid)
         && slot.stage == Stage::Inside as u32

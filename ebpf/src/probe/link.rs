@@ -9,7 +9,7 @@ use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Request, Role, Slot, Submitter};
 
 use super::clock::{Cut, add_difference};
-use super::maps::{COMPLETED, REQUEST, disk, emit, slot_of};
+use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, slot_of};
 use super::memory::{Memory, Object, current_tid, offset, peek, setting};
 use super::names;
 
@@ -49,8 +49,8 @@ pub fn explain<M: Memory>(index: u32, slot: &mut Slot, now: u64, task: Object) {
     let found = attribute(slot, now, &waker);
     if now - slot.since_ns >= setting!(detail_ns: u64) {
         tell_wait::<M>(index, slot, now, task, &waker, &found);
-        if !found.request.is_null() && let Some(disk) = disk(found.disk.wrapping_sub(1)) {
-            tell_queue(index, now, disk);
+        if !found.request.is_null() {
+            tell_queues(index, now, found.disk.wrapping_sub(1));
         }
     }
 }
@@ -241,7 +241,20 @@ fn tell_wait<M: Memory>(index: u32, slot: &Slot, now: u64, task: Object, waker: 
     });
 }
 
-/// Tells what a disk completed last.
+/// Tells what a disk completed last, and the one below it.
+#[inline(always)]
+fn tell_queues(index: u32, now: u64, place: u32) {
+    if let Some(disk) = disk(place) {
+        tell_queue(index, now, disk);
+    }
+    if let Some(lower) = LOWER_DISK.get(place)
+        && *lower != 0
+        && let Some(disk) = disk(*lower - 1)
+    {
+        tell_queue(index, now, disk);
+    }
+}
+
 #[inline(always)]
 fn tell_queue(index: u32, now: u64, disk: &Disk) {
     let header = Header { kind: Kind::Queue as u32, slot: index, time_ns: now };

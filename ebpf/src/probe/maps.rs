@@ -30,6 +30,9 @@ pub static FILESYSTEM: Array<Filesystem> = Array::with_max_entries(FILESYSTEMS, 
 pub static DISK_GATE: Array<u32> = Array::with_max_entries(1 << 16, 0);
 #[map]
 pub static DISK: Array<Disk> = Array::with_max_entries(DISKS, 0);
+/// Index plus one of the disk below each disk, 0 for none; the agent fills it.
+#[map]
+pub static LOWER_DISK: Array<u32> = Array::with_max_entries(DISKS, 0);
 /// Element 0: number of disks that the probes took.
 #[map]
 pub static DISK_COUNT: Array<u32> = Array::with_max_entries(1, 0);

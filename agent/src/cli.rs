@@ -1,0 +1,165 @@
+//! The command line: flags as typed, and what they mean. Every bad value ends in one sentence and exit code 2.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Answers "why was this fsync slow?": accounts for every nanosecond of every sync of a journal disk, and names the
+/// cause and the culprit of the slow ones.
+#[derive(Debug, Parser)]
+#[command(name = "fsyncscope", version, max_term_width = 80, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print each slow sync as it ends: its parts, the cause, the culprit
+    Watch(Watch),
+    /// Run as a daemon: metrics for Prometheus, one line of JSON per spike
+    Run(Run),
+    /// Say what works on this machine, what does not, and what is lost
+    Doctor(Doctor),
+    /// Measure what the probes cost, per run and per sync
+    Cost(Cost),
+    /// Show an explained spike within seconds, on a scratch disk of its own
+    Demo(Demo),
+    /// Explain the syncs of a recording; needs no privilege
+    Explain(Explain),
+}
+
+/// Which syncs are wanted. Flags of one kind are alternatives; different kinds must all fit.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Selectors {
+    /// Process name or path of its executable, as a glob
+    #[arg(long, value_name = "GLOB", help_heading = "Which syncs")]
+    pub process: Vec<String>,
+    /// Full thread name, as a JVM has it; the kernel's shortened forms are derived
+    #[arg(long, value_name = "NAME", help_heading = "Which syncs")]
+    pub thread: Vec<String>,
+    /// Path of the control group, as a glob
+    #[arg(long, value_name = "GLOB", help_heading = "Which syncs")]
+    pub cgroup: Vec<String>,
+    /// Path of the synced file, as a glob
+    #[arg(long, value_name = "GLOB", help_heading = "Which syncs")]
+    pub file: Vec<String>,
+    /// fsync, fdatasync, o_dsync, o_sync or msync
+    #[arg(long, value_name = "NAME", help_heading = "Which syncs")]
+    pub operation: Vec<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Tracing {
+    /// Syncs from this duration on are shown and explained; 0 for every sync
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10ms")]
+    pub threshold: Duration,
+    /// A sync that runs for this long is reported while it runs
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    pub open: Duration,
+    /// Write all events to a file that `explain` reads
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Bytes of the ring between kernel and agent, a power of two
+    #[arg(long, value_name = "BYTES", value_parser = ring_bytes, default_value = "4194304", hide_short_help = true)]
+    pub ring: u32,
+    /// Load the probes as raw tracepoints, as kernels do that lack types
+    #[arg(long, hide_short_help = true)]
+    pub raw: bool,
+    #[command(flatten)]
+    pub selectors: Selectors,
+}
+
+#[derive(Args, Debug)]
+pub struct Watch {
+    #[command(flatten)]
+    pub tracing: Tracing,
+    /// End after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    pub time: Option<Duration>,
+    /// End after this many syncs were shown
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// One JSON object a line instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Run {
+    #[command(flatten)]
+    pub tracing: Tracing,
+    /// Address of /metrics and /healthz
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464", env = "FSYNCSCOPE_LISTEN")]
+    pub listen: SocketAddr,
+    /// Lines of spikes a second at most; more are counted, not printed
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub lines: u32,
+}
+
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Make the canary file in this directory instead of the directory for temporary files
+    #[arg(long, value_name = "DIRECTORY")]
+    pub canary: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct Cost {
+    /// Time to measure
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    pub time: Duration,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// Time to wait for a spike
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    pub time: Duration,
+}
+
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// File that `--record` wrote
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Show syncs from this duration on, instead of the recording's own threshold
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub threshold: Option<Duration>,
+    /// One JSON object a line instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A duration such as `1ms`, `250us`, `10s`, `2m`, or 0.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 6] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9)];
+    const HOURS_MAX_NS: f64 = 1000.0 * 3600e9;
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let advice = "write a number with a unit, such as 1ms, 250us or 10s";
+    let unit = UNITS.iter().find(|(unit, _)| text.strip_suffix(unit).is_some_and(|number| number.parse::<f64>().is_ok()));
+    let Some((unit, factor)) = unit else { return Err(format!("no duration; {advice}")) };
+    let number: f64 = text.trim_end_matches(unit).parse().map_err(|_| format!("no duration; {advice}"))?;
+    let ns = number * factor;
+    if !(0.0..=HOURS_MAX_NS).contains(&ns) {
+        return Err("a duration between 0 and 1000 hours is wanted".into());
+    }
+    Ok(Duration::from_nanos(ns as u64))
+}
+
+fn ring_bytes(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(bytes) if bytes.is_power_of_two() && (4096..=1 << 28).contains(&bytes) => Ok(bytes),
+        _ => Err("a power of two from 4096 to 268435456 is wanted".into()),
+    }
+}

@@ -1,0 +1,279 @@
+//! Puts events together: each sync with the waits, delays, commits and queue pictures that lie in it.
+//!
+//! Pure: time enters as a field of an event. It never fails: what is not known is absent. Everything is bounded; what a
+//! bound pushes out is old, and a sync that needed it is explained with less.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+use crate::event::{Commit, Delay, Disk, EndSeen, Event, Queue, Role, Start, Thread, Wait, Writer};
+use crate::limits;
+
+mod baseline;
+mod operation;
+
+pub use baseline::{Baseline, Kind};
+pub use operation::Operation;
+
+/// One sync with everything that is known of it.
+#[derive(Clone, Debug)]
+pub struct Sync {
+    /// Counts syncs of this stream from 1.
+    pub id: u64,
+    pub event: crate::event::Sync,
+    pub operation: Operation,
+    pub process: String,
+    pub file: File,
+    /// The disk of the filesystem, and those below it.
+    pub disk: Disk,
+    pub lower: Vec<Disk>,
+    /// Waits and delays of the thread itself, of its journal thread, and of kernel workers, that overlap the sync.
+    pub waits: Vec<Wait>,
+    pub journal_waits: Vec<Wait>,
+    pub delays: Vec<Delay>,
+    pub journal_delays: Vec<Delay>,
+    pub worker_delays: Vec<Delay>,
+    pub commits: Vec<Commit>,
+    pub queues: Vec<Queue>,
+    /// Events lost while it ran, or between the polls around it.
+    pub lost_events: u64,
+    /// What requests of its disks usually take.
+    pub baselines: Vec<Baseline>,
+}
+
+/// The file of a sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct File {
+    pub inode: u64,
+    /// Where it can be opened, or its path inside the filesystem, or nothing.
+    pub path: Option<String>,
+}
+
+/// What is known of a file by its number.
+#[derive(Clone, Debug, Default)]
+pub struct KnownFile {
+    pub path: String,
+    pub writers: Vec<Writer>,
+    /// The path is one of this machine, not only inside its filesystem.
+    pub placed: bool,
+}
+
+/// Keeps what later syncs need, and hands out each sync when its record comes.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    start: Start,
+    syncs: u64,
+    threads: HashMap<u32, Thread>,
+    files: Bounded<(u32, u64), KnownFile>,
+    filesystems: HashMap<u32, u32>,
+    disks: HashMap<u32, Disk>,
+    symbols: Bounded<u64, String>,
+    waits: VecDeque<Wait>,
+    delays: VecDeque<Delay>,
+    commits: VecDeque<Commit>,
+    queues: VecDeque<Queue>,
+    losses: VecDeque<(u64, u64, u64)>,
+    baselines: baseline::Baselines,
+}
+
+impl Timeline {
+    /// Takes an event; gives the sync that it completes, if it does.
+    pub fn add(&mut self, event: Event) -> Option<Sync> {
+        match event {
+            Event::Sync(sync) => return Some(self.complete(sync)),
+            Event::Start(start) => self.start = start,
+            Event::Thread(thread) => self.add_thread(thread),
+            Event::ThreadExit { tid, .. } => drop(self.threads.remove(&tid)),
+            Event::File { dev, inode, path } => self.files.put((dev, inode), KnownFile { path, ..KnownFile::default() }),
+            Event::Path { dev, inode, path, writers } => {
+                self.files.put((dev, inode), KnownFile { path, writers, placed: true });
+            }
+            Event::Filesystem { dev, disk, .. } => self.add_filesystem(dev, disk),
+            Event::Disk(disk) => drop(self.disks.insert(disk.dev, disk)),
+            Event::Symbol { address, name } => self.symbols.put(address, name),
+            Event::Wait(wait) => {
+                self.baselines.learn(&wait);
+                keep(&mut self.waits, *wait, limits::TIMELINE_WAITS);
+            }
+            Event::Delay(delay) => keep(&mut self.delays, delay, limits::TIMELINE_DELAYS),
+            Event::Commit(commit) => keep(&mut self.commits, commit, limits::TIMELINE_COMMITS),
+            Event::Queue(queue) => {
+                self.baselines.learn_queue(&queue);
+                keep(&mut self.queues, *queue, limits::TIMELINE_QUEUES);
+            }
+            Event::Lost { from_ns, until_ns, syncs, details } => {
+                keep(&mut self.losses, (from_ns, until_ns, syncs + details), limits::TIMELINE_LOSSES);
+            }
+            Event::Open(_) | Event::Unknown { .. } => {}
+        }
+        None
+    }
+
+    /// Facts of the machine.
+    pub fn start(&self) -> &Start {
+        &self.start
+    }
+
+    /// What is known of a file.
+    pub fn file(&self, dev: u32, inode: u64) -> Option<&KnownFile> {
+        self.files.get(&(dev, inode))
+    }
+
+    /// The function that an address lies in.
+    pub fn symbol(&self, address: u64) -> Option<&str> {
+        self.symbols.get(&address).map(String::as_str)
+    }
+
+    /// A watched task.
+    pub fn thread(&self, tid: u32) -> Option<&Thread> {
+        self.threads.get(&tid)
+    }
+
+    /// Name of a disk; its numbers where the name is not known.
+    pub fn disk(&self, dev: u32) -> Disk {
+        let unnamed = || Disk { dev, name: format!("{}:{}", dev >> 20, dev & 0xf_ffff), lower: Vec::new() };
+        self.disks.get(&dev).cloned().unwrap_or_else(unnamed)
+    }
+
+    /// The disk of a filesystem, or what the filesystem's own number says.
+    pub fn disk_of(&self, dev: u32) -> Disk {
+        self.disk(self.filesystems.get(&dev).copied().filter(|disk| *disk != 0).unwrap_or(dev))
+    }
+
+    fn add_thread(&mut self, thread: Thread) {
+        if self.threads.len() < limits::TIMELINE_THREADS || self.threads.contains_key(&thread.tid) {
+            self.threads.insert(thread.tid, thread);
+        }
+    }
+
+    fn add_filesystem(&mut self, dev: u32, disk: u32) {
+        if self.filesystems.len() < limits::TIMELINE_FILESYSTEMS || self.filesystems.contains_key(&dev) {
+            self.filesystems.insert(dev, disk);
+        }
+    }
+
+    fn complete(&mut self, event: crate::event::Sync) -> Sync {
+        self.syncs += 1;
+        let disk = self.disk_of(event.dev);
+        let lower: Vec<Disk> = disk.lower.iter().map(|dev| self.disk(*dev)).collect();
+        let thread = self.threads.get(&event.tid);
+        let known = self.files.get(&(event.dev, event.inode));
+        let operation = Operation::of(event.syscall, &self.start.architecture, event.datasync);
+        let mut sync = Sync {
+            id: self.syncs,
+            operation,
+            process: thread.map_or_else(|| event.thread.clone(), |thread| thread.process.clone()),
+            file: File { inode: event.inode, path: known.map(|known| known.path.clone()) },
+            disk,
+            lower,
+            waits: Vec::new(),
+            journal_waits: Vec::new(),
+            delays: Vec::new(),
+            journal_delays: Vec::new(),
+            worker_delays: Vec::new(),
+            commits: Vec::new(),
+            queues: Vec::new(),
+            lost_events: self.lost_in(event.start_ns, event.end_ns),
+            baselines: Vec::new(),
+            event,
+        };
+        if sync.duration_ns() >= self.start.threshold_ns {
+            self.add_details(&mut sync);
+        }
+        sync
+    }
+
+    fn lost_in(&self, start_ns: u64, end_ns: u64) -> u64 {
+        self.losses.iter().filter(|(from, until, _)| *from <= end_ns && start_ns <= *until).map(|(_, _, count)| count).sum()
+    }
+
+    fn add_details(&self, sync: &mut Sync) {
+        let (start, end, tid, dev) = (sync.event.start_ns, sync.event.end_ns, sync.event.tid, sync.event.dev);
+        let overlaps = |from: u64, until: u64| from < end && start < until;
+        sync.waits = self.waits.iter().filter(|wait| wait.tid == tid && overlaps(wait.start_ns, wait.end_ns)).cloned().collect();
+        sync.commits = self.commits.iter().filter(|commit| commit.dev == dev && overlaps(commit.start_ns, commit.end_ns)).cloned().collect();
+        let is_journal = |tid: u32| self.threads.get(&tid).is_some_and(|thread| thread.role == Role::Journal);
+        let wakers = sync.waits.iter().map(|wait| wait.waker_tid).filter(|tid| is_journal(*tid));
+        let journal = sync.commits.iter().map(|commit| commit.tid).chain(wakers).next();
+        let of_journal = |tid: u32| Some(tid) == journal;
+        sync.journal_waits =
+            self.waits.iter().filter(|wait| of_journal(wait.tid) && overlaps(wait.start_ns, wait.end_ns)).cloned().collect();
+        for delay in self.delays.iter().filter(|delay| overlaps(delay.start_ns, delay.end_ns)) {
+            let place = match self.threads.get(&delay.tid).map(|thread| thread.role) {
+                _ if delay.tid == tid => &mut sync.delays,
+                _ if of_journal(delay.tid) => &mut sync.journal_delays,
+                Some(Role::Worker) => &mut sync.worker_delays,
+                _ => continue,
+            };
+            place.push(delay.clone());
+        }
+        let concerned = |disk: u32| disk == sync.disk.dev || sync.lower.iter().any(|lower| lower.dev == disk);
+        sync.queues = self.queues.iter().filter(|queue| concerned(queue.disk) && queue.time_ns >= start && queue.time_ns <= end).cloned().collect();
+        sync.baselines = self.baselines.of(sync.disk.dev);
+    }
+}
+
+impl Sync {
+    /// Wall time in the kernel, in ns.
+    pub fn duration_ns(&self) -> u64 {
+        self.event.end_ns.saturating_sub(self.event.start_ns)
+    }
+
+    /// Files of other requests beside it, by device and inode: whose names an explanation wants.
+    pub fn neighbours(&self) -> Vec<(u32, u64)> {
+        let mut files: Vec<(u32, u64)> = self
+            .queues
+            .iter()
+            .flat_map(|queue| &queue.recent)
+            .chain(self.waits.iter().chain(&self.journal_waits).filter_map(|wait| wait.request.as_ref()))
+            .filter(|request| request.inode != 0 && request.inode_dev >> 20 != 0)
+            .map(|request| (request.inode_dev, request.inode))
+            .collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
+    /// Whether the end was seen by an event of its own.
+    pub fn is_exact(&self) -> bool {
+        self.event.end == EndSeen::Exactly
+    }
+}
+
+/// Appends, and drops the oldest beyond a bound.
+fn keep<T>(queue: &mut VecDeque<T>, item: T, limit: usize) {
+    if queue.len() >= limit {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+/// A map that drops what was put first when it is full.
+#[derive(Debug)]
+struct Bounded<K, V> {
+    map: HashMap<K, V>,
+    order: VecDeque<K>,
+}
+
+impl<K, V> Default for Bounded<K, V> {
+    fn default() -> Self {
+        Self { map: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Hash + Eq + Copy, V> Bounded<K, V> {
+    fn put(&mut self, key: K, value: V) {
+        if self.map.insert(key, value).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > limits::TIMELINE_NAMES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.map.remove(&oldest);
+        }
+    }
+
+    fn get(&self, key: &K) -> Option<&V> {
+        self.map.get(key)
+    }
+}

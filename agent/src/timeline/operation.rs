@@ -1,0 +1,54 @@
+//! Which operation a sync is, by the system call that it runs in.
+
+/// The operation as users know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operation {
+    Fsync,
+    Fdatasync,
+    /// A write to a file opened with O_DSYNC.
+    ODsync,
+    /// A write to a file opened with O_SYNC.
+    OSync,
+    Msync,
+}
+
+impl Operation {
+    pub const ALL: [Self; 5] = [Self::Fsync, Self::Fdatasync, Self::ODsync, Self::OSync, Self::Msync];
+
+    /// From the system call's number, where it is known, and whether only data must become durable.
+    pub fn of(syscall: i32, architecture: &str, datasync: bool) -> Self {
+        match (architecture, syscall) {
+            ("x86_64", 74) | ("aarch64", 82) => Self::Fsync,
+            ("x86_64", 75) | ("aarch64", 83) => Self::Fdatasync,
+            ("x86_64", 26) | ("aarch64", 227) => Self::Msync,
+            // write, pwrite64, writev, pwritev, pwritev2
+            ("x86_64", 1 | 18 | 20 | 296 | 328) | ("aarch64", 64 | 66 | 68 | 70 | 287) => Self::by_data(datasync, true),
+            _ => Self::by_data(datasync, false),
+        }
+    }
+
+    fn by_data(datasync: bool, write: bool) -> Self {
+        match (datasync, write) {
+            (true, true) => Self::ODsync,
+            (false, true) => Self::OSync,
+            (true, false) => Self::Fdatasync,
+            (false, false) => Self::Fsync,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Fdatasync => "fdatasync",
+            Self::ODsync => "o_dsync",
+            Self::OSync => "o_sync",
+            Self::Msync => "msync",
+        }
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
