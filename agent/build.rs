@@ -6,6 +6,7 @@
 //! CONTRIBUTING.md describes them. It must not know what the probes do.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -47,7 +48,7 @@ fn object() -> Result<PathBuf, String> {
     let workspace = agent.parent().ok_or("the agent's package lies outside its workspace; clone the whole project")?;
     println!("cargo::rerun-if-changed=build.rs");
     WATCHED_VARIABLES.iter().for_each(|name| println!("cargo::rerun-if-env-changed={name}"));
-    if let Some(given) = env::var_os("FSYNCSCOPE_PROBES_OBJECT") {
+    if let Some(given) = given("FSYNCSCOPE_PROBES_OBJECT") {
         return prebuilt(&workspace.join(given));
     }
     WATCHED_FILES.iter().for_each(|file| println!("cargo::rerun-if-changed={}", workspace.join(file).display()));
@@ -131,15 +132,16 @@ fn of_outer_build(variable: &str) -> bool {
 }
 
 fn route(target: &Target) -> Result<Route, String> {
-    match env::var("FSYNCSCOPE_BPF_ROUTE").as_deref() {
-        Ok("debian") => Ok(Route::Debian),
-        Ok("nightly") => Ok(Route::Nightly),
-        Ok(other) => Err(format!("FSYNCSCOPE_BPF_ROUTE={other} is no route; set it to debian or nightly, or unset it")),
-        Err(_) if Path::new(DEBIAN_RUSTC).exists() && Path::new(DEBIAN_RUSTLIB).join(&target.triple).exists() => {
-            Ok(Route::Debian)
+    let debian = Path::new(DEBIAN_RUSTC).exists() && Path::new(DEBIAN_RUSTLIB).join(&target.triple).exists();
+    match given("FSYNCSCOPE_BPF_ROUTE").as_deref().map(OsStr::to_string_lossy).as_deref() {
+        Some("debian") => Ok(Route::Debian),
+        Some("nightly") => Ok(Route::Nightly),
+        Some(other) => {
+            Err(format!("FSYNCSCOPE_BPF_ROUTE={other} is no route; set it to debian or nightly, or unset it"))
         }
-        Err(_) if nightly_has_source() => Ok(Route::Nightly),
-        Err(_) => Err(format!(
+        None if debian => Ok(Route::Debian),
+        None if nightly_has_source() => Ok(Route::Nightly),
+        None => Err(format!(
             "found no compiler for {}, neither Debian's rustc-web with its core for bpf nor a nightly with rust-src; \
              run `make setup`",
             target.triple
@@ -156,7 +158,7 @@ fn nightly_has_source() -> bool {
 
 /// bpf-linker by hand, as `make setup` built it, or from the path.
 fn linker(workspace: &Path) -> Result<PathBuf, String> {
-    if let Some(given) = env::var_os("BPF_LINKER") {
+    if let Some(given) = given("BPF_LINKER") {
         return Ok(PathBuf::from(given));
     }
     let ours = workspace.join("target/tools/bin/bpf-linker");
@@ -165,6 +167,11 @@ fn linker(workspace: &Path) -> Result<PathBuf, String> {
         .chain(env::split_paths(&path).map(|folder| folder.join("bpf-linker")))
         .find(|file| file.is_file())
         .ok_or_else(|| "found no bpf-linker in target/tools/bin or on the path; run `make setup`".into())
+}
+
+/// A variable that the user set; an empty one counts as unset.
+fn given(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
 }
 
 fn variable(name: &str) -> Result<String, String> {

@@ -16,9 +16,9 @@ readonly mounted_mark=$tools/tracefs-was-mounted
 
 # Debian's compiler with a core prebuilt for bpf; the one that Debian 12's browsers are built with.
 readonly compiler=(rustc-web libstd-rust-web-dev-bpf)
-# bpf-linker speaks to the same LLVM as that compiler: 22. Its -dev packages are needed only to build the linker.
-readonly linker_build=(gcc g++ libc6-dev llvm-22-dev libpolly-22-dev zlib1g-dev libzstd-dev libxml2-dev libffi-dev)
-# The agent's own build: a C linker for rustc. The demo: a scratch ext4 on a loop device.
+# bpf-linker speaks to the same LLVM as that compiler: 22.
+readonly linker_build=(llvm-22-dev)
+# Both builds: a C linker for rustc. The demo: a scratch ext4 on a loop device.
 readonly agent_build=(gcc libc6-dev make git ca-certificates e2fsprogs mount util-linux kmod procps)
 # What the tests bring to life or ask as an oracle.
 readonly tests=(strace bpftool postgresql postgresql-contrib prometheus podman buildah runc catatonit

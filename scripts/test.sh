@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Files of agent/tests that know nothing of the kernel and so may run side by side; all others trace it, one at a time.
-readonly pure=" tidy golden facts layout metrics "
+readonly pure=" tidy golden facts replay metrics "
 # A kernel test that hangs must not eat the time of all others.
 readonly limit_seconds=${FSYNCSCOPE_TEST_LIMIT_SECONDS:-1200}
 
@@ -26,6 +26,12 @@ run() {
     timeout --kill-after=30 "$limit_seconds" cargo test --release --no-fail-fast "$@" </dev/null 2>&1 | tee -a "$log" || status=$?
     echo "== $title: $((SECONDS - started)) s"
     [ $status = 0 ] || broken+=("$title: exit code $status")
+}
+
+# Cargo's own rule: a file of agent/tests is a test program, and so is a folder with a main.rs.
+test_names() {
+    { find agent/tests -maxdepth 1 -name '*.rs' -printf '%f\n'
+      find agent/tests -mindepth 2 -maxdepth 2 -name main.rs -printf '%h\n'; } | sed 's|.*/||; s|\.rs$||' | sort
 }
 
 run_named() {
@@ -63,7 +69,7 @@ if [ $# -gt 0 ]; then
     for name in "$@"; do run_named "$name"; done
 else
     run "unit tests" --workspace --lib --bins -- --show-output
-    tests=$(find agent/tests -maxdepth 1 -name '*.rs' -printf '%f\n' | sed 's/\.rs$//' | sort)
+    tests=$(test_names)
     for name in $tests; do case $pure in *" $name "*) run_named "$name" ;; esac; done
     for name in $tests; do case $pure in *" $name "*) ;; *) run_named "$name" ;; esac; done
 fi
