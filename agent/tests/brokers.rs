@@ -101,8 +101,11 @@ fn a_writer_on_the_journals_disk_is_named_while_it_writes_and_at_no_other_time()
     let first = wait_for(Duration::from_secs(20), || (agent.syncs().len() > quiet_until).then(Instant::now));
     assert!(first.is_some(), "no spike in 20 s of a writer on the journal's disk");
     let named = wait_for(Duration::from_secs(5), || (blamed() > 0.0).then_some(()));
-    assert!(named.is_some(), "not named within 5 s of the first spike: {:?}", agent.syncs());
-    let right = ["queue_behind", "flusher_writeback", "journal_commit"];
+    let last = agent.syncs().pop().unwrap_or_default();
+    assert!(named.is_some(), "not named within 5 s of the first spike; the last one: {last}");
+    // Seen by the journal thread's stacks: waits for its own pages' requests, for a commit, and in the block layer's
+    // writeback throttle, which holds a sync's writes back as well while the flusher floods the disk.
+    let right = ["queue_behind", "flusher_writeback", "journal_commit", "throttled"];
     let rightly: f64 = right
         .iter()
         .map(|cause| agent.scrape().sum("fsyncscope_spikes_total", &[("culprit", WRITER), ("cause", cause)]))

@@ -110,15 +110,14 @@ fn a_hog_logs_its_bursts_and_a_thread_on_its_cpu_feels_them() {
 }
 
 #[test]
-fn a_frozen_filesystem_holds_a_sync_until_it_is_thawed() {
+fn a_frozen_lower_filesystem_holds_a_sync_until_it_is_thawed() {
     skip_if!(Format::Ext4.missing());
     let scratch = Scratch::new("freeze");
-    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 64);
-    let mut workload = Workload::new("ForceWriteThread", disk.join("1.txn"));
-    workload.durability = Durability::DsyncWrite;
-    let journal = workload.spawn();
+    let lower = LoopFs::new(&scratch, "lower", Format::Ext4, 256);
+    let disk = LoopFs::stacked(&scratch, "disk", Format::Ext4, 64, &lower);
+    let journal = Workload::new("ForceWriteThread", disk.join("1.txn")).spawn();
     std::thread::sleep(Duration::from_millis(100));
-    let frozen = Frozen::new(&disk);
+    let frozen = Frozen::new(&lower);
     std::thread::sleep(Duration::from_millis(1200));
     drop(frozen);
     std::thread::sleep(Duration::from_millis(50));
@@ -214,6 +213,19 @@ fn a_bookie_counts_its_journal_syncs_as_strace_does() {
         call.name == "fsync" && call.path.as_ref().is_some_and(|path| path.starts_with(path_of(&ledgers)))
     }));
     assert_eq!(errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_program_is_found_while_it_is_held_and_not_afterwards() {
+    skip_if!(missing(&[]));
+    let program = support::bpf::load_nothing();
+    let held = support::bpf::programs_of(std::process::id());
+    assert_eq!(held.len(), 1, "{held:?}");
+    assert!(held.iter().all(|id| support::bpf::exists(*id)));
+    drop(program);
+    // The kernel frees a program a grace period after its last descriptor.
+    let gone = wait_for(Duration::from_secs(5), || (!support::bpf::exists(*held.first()?)).then_some(()));
+    assert!(gone.is_some(), "{held:?} stays");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// The ids of the programs behind a process's descriptors, its own and those of its links.
 pub fn programs_of(pid: u32) -> BTreeSet<u32> {
@@ -34,4 +35,33 @@ pub fn exists(id: u32) -> bool {
     // SAFETY: the descriptor was just given to us and is used nowhere else.
     unsafe { libc::close(descriptor as i32) };
     true
+}
+
+/// Loads the smallest program there is, for the tests of the two questions above.
+pub fn load_nothing() -> OwnedFd {
+    /// The part of union bpf_attr that loads a program.
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        instruction_count: u32,
+        instructions: u64,
+        licence: u64,
+        rest: [u64; 3],
+    }
+    const BPF_PROG_LOAD: libc::c_int = 5;
+    const SOCKET_FILTER: u32 = 1;
+    // r0 = 0; exit.
+    let instructions: [u64; 2] = [0xb7, 0x95];
+    let load = Load {
+        kind: SOCKET_FILTER,
+        instruction_count: 2,
+        instructions: instructions.as_ptr() as u64,
+        licence: c"GPL".as_ptr() as u64,
+        rest: [0; 3],
+    };
+    // SAFETY: the kernel reads the attributes and what they point to, all of which outlives the call.
+    let descriptor = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) };
+    assert!(descriptor >= 0, "load a program: {}", std::io::Error::last_os_error());
+    // SAFETY: the descriptor was just given to us and nobody else owns it.
+    unsafe { OwnedFd::from_raw_fd(descriptor as i32) }
 }

@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{monotonic_ns, own_tid};
 
+/// The distance of scattered writes.
+const APART: u64 = 64 << 10;
+
 /// How a journal makes its bytes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Durability {
@@ -47,6 +50,8 @@ pub struct Workload {
     pub durability: Durability,
     pub place: Place,
     pub bytes: usize,
+    /// How many such writes, 64 KiB apart so that no two become one request, precede each sync; 1 is usual.
+    pub scatter: u64,
     /// The pause between the write and the sync: time for a flusher to take the pages first.
     pub linger_us: u64,
     /// The pause after each sync.
@@ -78,6 +83,7 @@ impl Workload {
             durability: Durability::Fdatasync,
             place: Place::Append,
             bytes: 512,
+            scatter: 1,
             linger_us: 0,
             think_us: 1000,
             count: None,
@@ -86,6 +92,12 @@ impl Workload {
 
     /// Runs on a thread of this process.
     pub fn spawn(self) -> Journal {
+        // On the caller's thread: the sync of the filling is none of the journal's.
+        if let Place::Within(region) = self.place {
+            let file = File::create(&self.file).expect("create the journal's file");
+            file.write_all_at(&vec![0x30; region as usize], 0).expect("fill the journal's file");
+            file.sync_all().expect("sync the journal's file");
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let (sender, receiver) = channel();
@@ -118,6 +130,15 @@ impl Workload {
             .collect()
     }
 
+    /// Where the writes before one sync land.
+    fn offsets(&self, first: u64) -> Vec<u64> {
+        let apart = (0..self.scatter).map(|number| first + number * APART);
+        match self.place {
+            Place::Append => apart.collect(),
+            Place::Within(region) => apart.map(|offset| offset % region).collect(),
+        }
+    }
+
     fn run(&self, target: &mut Target, stop: &AtomicBool) -> Vec<Operation> {
         let data = vec![0x6a; self.bytes];
         let mut book = Vec::new();
@@ -128,7 +149,7 @@ impl Workload {
             {
                 offset = 0;
             }
-            book.push(target.sync(self.durability, &data, offset, || pause(self.linger_us)));
+            book.push(target.sync(self.durability, &data, &self.offsets(offset), || pause(self.linger_us)));
             offset += self.bytes as u64;
             pause(self.think_us);
         }
@@ -195,11 +216,6 @@ impl Target {
             Durability::SyncWrite => libc::O_SYNC,
             Durability::Fdatasync | Durability::Fsync | Durability::Msync => 0,
         };
-        if let Place::Within(region) = workload.place {
-            let file = File::create(&workload.file).expect("create the journal's file");
-            file.write_all_at(&vec![0x30; region as usize], 0).expect("fill the journal's file");
-            file.sync_all().expect("sync the journal's file");
-        }
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -217,24 +233,25 @@ impl Target {
     }
 
     /// Writes, lingers and makes durable; only what makes durable is timed.
-    fn sync(&mut self, durability: Durability, data: &[u8], offset: u64, linger: impl FnOnce()) -> Operation {
+    fn sync(&mut self, durability: Durability, data: &[u8], offsets: &[u64], linger: impl FnOnce()) -> Operation {
+        let write = |offset: &u64| self.file.write_all_at(data, *offset);
         match durability {
             Durability::Fdatasync => {
-                self.file.write_all_at(data, offset).expect("write to the journal");
+                offsets.iter().try_for_each(write).expect("write to the journal");
                 linger();
                 timed(|| self.file.sync_data())
             }
             Durability::Fsync => {
-                self.file.write_all_at(data, offset).expect("write to the journal");
+                offsets.iter().try_for_each(write).expect("write to the journal");
                 linger();
                 timed(|| self.file.sync_all())
             }
-            Durability::DsyncWrite | Durability::SyncWrite => timed(|| self.file.write_all_at(data, offset)),
+            Durability::DsyncWrite | Durability::SyncWrite => timed(|| write(&offsets[0])),
             Durability::Msync => {
                 let mapping = self.mapping.as_mut().expect("msync has a mapping");
-                mapping.write(data, offset as usize);
+                mapping.write(data, offsets[0] as usize);
                 linger();
-                timed(|| mapping.sync(offset as usize, data.len()))
+                timed(|| mapping.sync(offsets[0] as usize, data.len()))
             }
         }
     }

@@ -114,6 +114,16 @@ impl LoopFs {
     /// Makes and mounts a filesystem under a scratch directory. Its image is sparse.
     pub fn new(scratch: &Scratch, name: &str, format: Format, mebibytes: u64) -> Self {
         let image = scratch.join(&format!("{name}.img"));
+        Self::from_image(scratch, name, format, mebibytes, image)
+    }
+
+    /// The same with the image on another such filesystem: a disk whose lower layer can be frozen or filled.
+    pub fn stacked(scratch: &Scratch, name: &str, format: Format, mebibytes: u64, lower: &Self) -> Self {
+        let image = lower.join(&format!("{name}.img"));
+        Self::from_image(scratch, name, format, mebibytes, image)
+    }
+
+    fn from_image(scratch: &Scratch, name: &str, format: Format, mebibytes: u64, image: PathBuf) -> Self {
         let mount = scratch.join(name);
         fs::create_dir(&mount).expect("create the mount point");
         fs::File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("create the image");
