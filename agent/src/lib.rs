@@ -8,4 +8,5 @@ pub mod metrics;
 pub mod probes;
 pub mod record;
 pub mod serve;
+pub mod start;
 pub mod timeline;
