@@ -29,6 +29,9 @@ pub enum Command {
     Demo(Demo),
     /// Explain the syncs of a recording; needs no privilege
     Explain(Explain),
+    /// A process of the demo
+    #[command(hide = true)]
+    DemoRole(DemoRole),
 }
 
 /// Which syncs are wanted. Flags of one kind are alternatives; different kinds must all fit.
@@ -124,6 +127,21 @@ pub struct Demo {
     /// Time to wait for a spike
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub time: Duration,
+}
+
+#[derive(Args, Debug)]
+pub struct DemoRole {
+    pub role: Actor,
+    pub directory: PathBuf,
+}
+
+/// Who acts in the demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Actor {
+    /// Appends to a journal and syncs it.
+    Journal,
+    /// Writes another file on the same disk.
+    Writer,
 }
 
 #[derive(Args, Debug)]

@@ -1,12 +1,23 @@
 //! The agent as a library: every room of it, so that tests and the binary share one body.
 
+pub mod attribution;
 pub mod cli;
+pub mod cost;
+pub mod demo;
+pub mod doctor;
 pub mod event;
 pub mod kernel;
 pub mod limits;
 pub mod metrics;
+pub mod names;
 pub mod probes;
 pub mod record;
+pub mod replay;
+pub mod report;
+pub mod run;
+pub mod select;
 pub mod serve;
 pub mod start;
 pub mod timeline;
+pub mod tracer;
+pub mod watch;

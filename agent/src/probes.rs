@@ -10,7 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use fsyncscope_ebpf::layout::{ABSENT, Functions, Layout};
 use fsyncscope_ebpf::limits::{BUCKETS, DISKS, DISKS_LOWER, REASONS, RING, SLOTS};
 use fsyncscope_ebpf::settings::{Counter, Settings};
-use fsyncscope_ebpf::slot::{Disk, Slot, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Filesystem, Slot, Submitter};
 
 use crate::kernel::btf::Btf;
 
@@ -80,6 +80,7 @@ pub struct Probes {
     counters: Array<MapData, u64>,
     disks: Array<MapData, [u64; size_of::<Disk>() / 8]>,
     disk_gate: Array<MapData, u32>,
+    filesystems: Array<MapData, [u64; size_of::<Filesystem>() / 8]>,
     lower_disk: Array<MapData, u32>,
     histogram: Array<MapData, u64>,
     writeback: Array<MapData, u64>,
@@ -115,6 +116,7 @@ impl Probes {
             counters: map(&mut ebpf, "COUNTER")?,
             disks: map(&mut ebpf, "DISK")?,
             disk_gate: map(&mut ebpf, "DISK_GATE")?,
+            filesystems: map(&mut ebpf, "FILESYSTEM")?,
             lower_disk: map(&mut ebpf, "LOWER_DISK")?,
             histogram: map(&mut ebpf, "HISTOGRAM")?,
             writeback: map(&mut ebpf, "WRITEBACK")?,
@@ -147,6 +149,15 @@ impl Probes {
         // SAFETY: a slot is plain numbers of exactly this size, and any bits are a value of it.
         let slot = unsafe { words.as_ptr().cast::<Slot>().read() };
         (slot.tid != 0).then_some(slot)
+    }
+
+    /// The journal thread of a syncing thread's filesystem, if one was seen.
+    pub fn journal_of(&self, slot: &Slot) -> Option<u32> {
+        let words = self.filesystems.get(&slot.filesystem, 0).ok()?;
+        // SAFETY: a filesystem is plain numbers of exactly this size, and any bits are a value of it.
+        let filesystem = unsafe { words.as_ptr().cast::<Filesystem>().read() };
+        let journal = (filesystem.dev == slot.dev && filesystem.journal != 0).then(|| self.slot(filesystem.journal))??;
+        Some(journal.tid)
     }
 
     /// Leaves a thread out from its next sync on.

@@ -263,10 +263,11 @@ fn copy(to: *mut Request, from: &Request) {
 /// Adds one latency to a disk's histogram: kind 0 read, 1 write, 2 flush; phase 0 queue, 1 device.
 #[inline(always)]
 fn observe(index: u32, kind: u32, submitter: u32, phase: u32, ns: u64) {
+    // Bucket 0 is below 1 us, bucket i from 2^(i-1) to 2^i us, the last is open.
     let mut bucket = 0;
-    let mut rest = ns >> 10;
-    while rest != 0 && bucket < BUCKETS as u32 - 1 {
-        rest >>= 1;
+    let mut limit = 1000u64;
+    while ns >= limit && bucket < BUCKETS as u32 - 1 {
+        limit <<= 1;
         bucket += 1;
     }
     let row = (((index - 1) * 3 + kind) * Submitter::COUNT as u32 + submitter) * 2 + phase;

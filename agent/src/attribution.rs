@@ -1,0 +1,90 @@
+//! From one sync to its breakdown and its verdict.
+//!
+//! Architecture invariant: the rows of a breakdown sum to the sync's wall time, exactly, in nanoseconds. The largest
+//! row is no cause: a cause is named only by its own evidence, each in a file of its own. Pure; it never fails.
+
+use crate::timeline::{Sync, Timeline};
+
+mod breakdown;
+mod case;
+mod cause;
+mod device_slow;
+mod flusher_writeback;
+mod helper_not_scheduled;
+mod journal_commit;
+mod neighbours;
+mod queue_behind;
+mod shared_lower_device;
+mod thread_not_scheduled;
+mod throttled;
+
+pub use breakdown::{Breakdown, Row, names as part_names};
+pub use flusher_writeback::reason as writeback_reason;
+pub use cause::{Cause, Confidence, Culprit, Verdict};
+
+use case::Case;
+use cause::Finding;
+
+/// A sync explained.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    pub sync: Sync,
+    pub breakdown: Breakdown,
+    pub verdict: Verdict,
+}
+
+/// One way to explain a sync, and its word.
+type Consider = fn(&Case) -> Option<Finding>;
+
+/// All causes, the more specific ones first: of two that explain the same, the first is named.
+const CAUSES: [(Cause, Consider); 8] = [
+    (Cause::Throttled, throttled::consider),
+    (Cause::ThreadNotScheduled, thread_not_scheduled::consider),
+    (Cause::HelperNotScheduled, helper_not_scheduled::consider),
+    (Cause::FlusherWriteback, flusher_writeback::consider),
+    (Cause::JournalCommit, journal_commit::consider),
+    (Cause::QueueBehind, queue_behind::consider),
+    (Cause::SharedLowerDevice, shared_lower_device::consider),
+    (Cause::DeviceSlow, device_slow::consider),
+];
+
+/// Explains a sync with what the timeline knows of names.
+pub fn explain(sync: Sync, names: &Timeline) -> Explanation {
+    let breakdown = Breakdown::of(&sync);
+    let verdict = judge(&Case { sync: &sync, breakdown: &breakdown, names });
+    let mut explanation = Explanation { sync, breakdown, verdict };
+    explanation.attach_culprit();
+    explanation
+}
+
+/// The cause that explains most of the sync, if one explains at least half of it.
+fn judge(case: &Case) -> Verdict {
+    let whole = case.sync.duration_ns();
+    let mut best: Option<(Cause, Finding)> = None;
+    for (cause, consider) in CAUSES {
+        let Some(finding) = consider(case) else { continue };
+        let better = best.as_ref().is_none_or(|(_, best)| finding.explained_ns > best.explained_ns);
+        if finding.explained_ns.saturating_mul(2) >= whole && better {
+            best = Some((cause, finding));
+        }
+    }
+    let Some((cause, finding)) = best else { return Verdict::unknown(case) };
+    let Finding { explained_ns, mut confidence, culprit, mut evidence, row } = finding;
+    if case.sync.lost_events != 0 && confidence == Confidence::Certain {
+        confidence = Confidence::Likely;
+        evidence.push(format!("{} events were lost meanwhile, so this is not certain", case.sync.lost_events));
+    }
+    Verdict { cause, confidence, culprit, evidence, explained_ns, row }
+}
+
+impl Explanation {
+    /// Puts the culprit under the row that it explains.
+    fn attach_culprit(&mut self) {
+        let Verdict { row, culprit, .. } = &self.verdict;
+        if let (Some(name), Some(culprit)) = (row, culprit)
+            && let Some(row) = self.breakdown.rows.iter_mut().find(|row| row.name == *name)
+        {
+            row.culprit = Some(culprit.text.clone());
+        }
+    }
+}

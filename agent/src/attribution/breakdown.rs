@@ -1,0 +1,154 @@
+//! The rows of a sync: what its thread's clock gained, the wait for the journal opened into the journal thread's own
+//! clock, and a stacked device's time opened into its worker's run queue.
+
+use fsyncscope_ebpf::part::{Hands, Part};
+
+use crate::event::{Delay, Wait};
+use crate::timeline::Sync;
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Word of the part: the same in JSON and metrics.
+    pub name: &'static str,
+    /// For a person.
+    pub title: &'static str,
+    pub ns: u64,
+    pub culprit: Option<String>,
+}
+
+/// A sync's wall time, divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breakdown {
+    /// Rows that are not zero, in the order of the table; their sum is `whole_ns`.
+    pub rows: Vec<Row>,
+    pub whole_ns: u64,
+}
+
+/// Word and title of each hand as the thread's own and as its journal thread's.
+///
+/// Waits that are known by their waker alone, or by nothing, are the remainder.
+const NAMES: [[(&str, &str); 2]; Part::COUNT] = [
+    [("on_cpu", "on CPU"), ("journal_on_cpu", "journal: on CPU")],
+    [("preempted", "preempted"), ("journal_preempted", "journal: preempted")],
+    [("run_queue", "woken, not running"), ("journal_run_queue", "journal: woken, not running")],
+    [("before_submit", "before submit"), ("journal_before_submit", "journal: before submit")],
+    [("queue", "block queue"), ("journal_queue", "journal: block queue")],
+    [("device", "device"), ("journal_device", "journal: device")],
+    [("flush_queue", "flush queue"), ("journal_flush_queue", "journal: flush queue")],
+    [("flush_device", "device flush"), ("journal_flush_device", "journal: device flush")],
+    [("completion", "completion"), ("journal_completion", "journal: completion")],
+    [("writeback", "under writeback, started by the flusher"), ("journal_writeback", "journal: under writeback")],
+    [("worker_wait", "waiting for a worker"), ("journal_worker_wait", "journal: waiting for a worker")],
+    [("worker_run_queue", "worker woken, not running"), ("journal_worker_run_queue", "journal: worker woken, not running")],
+    [("worker", "worker"), ("journal_worker", "journal: worker")],
+    [("journal_unseen", "waiting for the journal"), ("journal_idle", "journal: idle")],
+    [REMAINDER, REMAINDER],
+    [REMAINDER, REMAINDER],
+    [REMAINDER, ("journal_idle", "journal: idle")],
+];
+const REMAINDER: (&str, &str) = ("remainder", "unexplained");
+
+/// Words of all rows, for metrics and documents.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let hands = [0, 1].into_iter().flat_map(|side| NAMES.iter().map(move |names| names[side].0));
+    let mut seen: Vec<&str> = Vec::new();
+    hands.filter(move |name| {
+        let fresh = *name != "journal_unseen" && !seen.contains(name);
+        seen.push(name);
+        fresh
+    })
+}
+
+impl Breakdown {
+    /// Divides a sync. What the clocks do not account for, or account for twice, goes to the remainder.
+    pub fn of(sync: &Sync) -> Self {
+        let whole_ns = sync.duration_ns();
+        let mut own = sync.event.hands;
+        let mut journal = sync.event.journal_hands;
+        let waited = std::mem::take(&mut own[Part::Journal as usize]);
+        let unseen = fit(&mut journal, waited);
+        let missing = fit(&mut own, whole_ns.saturating_sub(waited.min(whole_ns)));
+        if !sync.lower.is_empty() {
+            open_stacked(&mut own, &sync.waits, sync);
+            open_stacked(&mut journal, &sync.journal_waits, sync);
+        }
+        let mut breakdown = Self { rows: Vec::new(), whole_ns };
+        breakdown.add(&own, 0);
+        breakdown.add(&journal, 1);
+        breakdown.put(REMAINDER, unseen + missing);
+        let (remainder, known) = breakdown.rows.into_iter().partition(|row| row.name == REMAINDER.0);
+        breakdown.rows = known;
+        breakdown.rows.extend::<Vec<Row>>(remainder);
+        debug_assert_eq!(breakdown.sum_ns(), whole_ns, "the rows of a breakdown sum to its whole");
+        breakdown
+    }
+
+    pub fn sum_ns(&self) -> u64 {
+        self.rows.iter().map(|row| row.ns).sum()
+    }
+
+    /// Time of a row by its word; 0 if it has none.
+    pub fn ns(&self, name: &str) -> u64 {
+        self.rows.iter().find(|row| row.name == name).map_or(0, |row| row.ns)
+    }
+
+    fn add(&mut self, hands: &Hands, side: usize) {
+        for (names, ns) in NAMES.iter().zip(hands) {
+            self.put(names[side], *ns);
+        }
+    }
+
+    fn put(&mut self, (name, title): (&'static str, &'static str), ns: u64) {
+        match self.rows.iter_mut().find(|row| row.name == name) {
+            Some(row) => row.ns += ns,
+            None if ns > 0 => self.rows.push(Row { name, title, ns, culprit: None }),
+            None => {}
+        }
+    }
+}
+
+/// Makes hands sum to what they divide: gives back what is missing, and takes an excess from the largest hands.
+fn fit(hands: &mut Hands, whole: u64) -> u64 {
+    let mut sum: u64 = hands.iter().sum();
+    while sum > whole {
+        let Some(largest) = hands.iter_mut().max() else { break };
+        let off = (sum - whole).min(*largest);
+        *largest -= off;
+        sum -= off;
+    }
+    whole - sum
+}
+
+/// Moves device time of a stacked disk to the run queue of the worker that served the request below, as far as that
+/// worker's delay lies inside the request and the worker is known by the request that it then made.
+fn open_stacked(hands: &mut Hands, waits: &[Wait], sync: &Sync) {
+    for (service, part) in waits.iter().flat_map(services) {
+        let delayed: u64 = sync.worker_delays.iter().filter(|delay| served(sync, delay, service)).map(|delay| overlap(delay, service)).sum();
+        let moved = delayed.min(hands[part as usize]).min(service.1 - service.0);
+        hands[part as usize] -= moved;
+        hands[Part::WorkerRunQueue as usize] += moved;
+    }
+}
+
+/// Times at which a wait's request, and the flushes around it, were with the device.
+fn services(wait: &Wait) -> impl Iterator<Item = ((u64, u64), Part)> {
+    let request = wait.request.iter().map(|request| ((request.issued_ns, request.done_ns), Part::Device));
+    let flushes = wait.flushes.iter().map(|[issued, done]| ((*issued, *done), Part::FlushDevice));
+    let inside = |from: u64, until: u64| (from.max(wait.start_ns), until.min(wait.end_ns));
+    let times: Vec<_> = request.chain(flushes).filter(|((issued, _), _)| *issued != 0).collect();
+    times.into_iter().map(move |((from, until), part)| (inside(from, until), part)).filter(|((from, until), _)| from < until)
+}
+
+fn overlap(delay: &Delay, (from, until): (u64, u64)) -> u64 {
+    delay.end_ns.min(until).saturating_sub(delay.start_ns.max(from))
+}
+
+/// Whether a delayed worker served a stacked disk within a time: it submitted to a lower disk right after.
+pub(super) fn served(sync: &Sync, delay: &Delay, (from, until): (u64, u64)) -> bool {
+    let lower = sync.queues.iter().filter(|queue| sync.lower.iter().any(|disk| disk.dev == queue.disk));
+    overlap(delay, (from, until)) > 0
+        && lower.flat_map(|queue| &queue.recent).any(|request| {
+            request.tid == delay.tid && request.allocated_ns >= delay.end_ns && request.allocated_ns <= until
+        })
+}

@@ -1,0 +1,84 @@
+//! What a cause may ask of a sync.
+
+use std::collections::BTreeMap;
+
+use super::breakdown::Breakdown;
+use super::cause::{Confidence, Culprit};
+use crate::event::{Delay, Wait};
+use crate::timeline::{Sync, Timeline};
+
+/// A sync under examination.
+pub struct Case<'a> {
+    pub sync: &'a Sync,
+    pub breakdown: &'a Breakdown,
+    pub names: &'a Timeline,
+}
+
+impl Case<'_> {
+    /// Time of some rows together.
+    pub fn ns(&self, rows: &[&str]) -> u64 {
+        rows.iter().map(|row| self.breakdown.ns(row)).sum()
+    }
+
+    /// The larger of some rows, by name: where a culprit stands.
+    pub fn largest(&self, rows: &[&'static str]) -> Option<&'static str> {
+        rows.iter().copied().max_by_key(|row| self.breakdown.ns(row))
+    }
+
+    /// Long waits of the thread and of its journal thread that lie in the sync.
+    pub fn waits(&self) -> impl Iterator<Item = &Wait> {
+        self.sync.waits.iter().chain(&self.sync.journal_waits)
+    }
+
+    /// Who ran on the CPU that some delayed tasks waited for, and whether that accounts for most of the delay.
+    pub fn occupant<'b>(&self, delays: impl Iterator<Item = &'b Delay>) -> Option<Occupant> {
+        let mut by_task: BTreeMap<(String, u32), u64> = BTreeMap::new();
+        let mut delayed_ns = 0;
+        let (start, end) = (self.sync.event.start_ns, self.sync.event.end_ns);
+        for delay in delays {
+            let inside = delay.end_ns.min(end).saturating_sub(delay.start_ns.max(start));
+            delayed_ns += inside;
+            if delay.occupant_tid != 0 {
+                *by_task.entry((delay.occupant.clone(), delay.occupant_pid)).or_default() += delay.occupant_ns.min(inside);
+            }
+        }
+        let ((name, pid), ran_ns) = by_task.into_iter().max_by_key(|(_, ns)| *ns)?;
+        if ran_ns == 0 {
+            return None;
+        }
+        Some(Occupant { name, pid, ran_ns, delayed_ns })
+    }
+}
+
+/// The task that held a CPU.
+pub struct Occupant {
+    pub name: String,
+    pub pid: u32,
+    /// For how long it surely ran during the delays.
+    pub ran_ns: u64,
+    pub delayed_ns: u64,
+}
+
+impl Occupant {
+    /// Named only if it surely ran for half of the delay: on a crowded CPU the last one is not the one.
+    pub fn culprit(&self) -> Option<Culprit> {
+        let text = format!("{} (pid {}) held the CPU for {}", self.name, self.pid, ms(self.ran_ns));
+        (self.ran_ns.saturating_mul(2) >= self.delayed_ns).then(|| Culprit::new(&self.name, text))
+    }
+
+    /// Certain if it alone ran for four fifths of the delay.
+    pub fn confidence(&self) -> Confidence {
+        if self.ran_ns.saturating_mul(5) >= self.delayed_ns.saturating_mul(4) { Confidence::Certain } else { Confidence::Likely }
+    }
+
+    /// What is known of it where it is not named.
+    pub fn evidence(&self) -> Option<String> {
+        let known = format!("{} (pid {}) ran last, for {} of the long delays; who ran before it is not seen", self.name, self.pid, ms(self.ran_ns));
+        self.culprit().is_none().then_some(known)
+    }
+}
+
+/// A time for a sentence.
+pub fn ms(ns: u64) -> String {
+    format!("{:.2} ms", ns as f64 / 1e6)
+}

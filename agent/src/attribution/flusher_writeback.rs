@@ -1,0 +1,36 @@
+//! The pages that the sync waited for were being written by the flusher, not by the sync itself.
+//!
+//! Required: the request that ended the wait was submitted by page-cache writeback. Its reason is the kernel's own.
+
+use super::case::{Case, ms};
+use super::cause::{Confidence, Culprit, Finding};
+use super::neighbours;
+use crate::event::Source;
+
+pub fn consider(case: &Case) -> Option<Finding> {
+    let rows = ["writeback", "journal_writeback"];
+    let explained_ns = case.ns(&rows);
+    if explained_ns == 0 {
+        return None;
+    }
+    let requests = case.waits().filter_map(|wait| wait.request.as_ref());
+    let reason = requests.filter(|request| request.submitter == Source::Flusher).map(|request| reason(request.reason)).next();
+    let told = reason.unwrap_or("not known");
+    let crowd = neighbours::on_disk(case, case.sync.disk.dev);
+    let by_writer = crowd.culprit.filter(|culprit| culprit.class != "none");
+    let culprit = by_writer.unwrap_or_else(|| Culprit::new("flusher", format!("the flusher (reason: {told})")));
+    Some(Finding {
+        explained_ns,
+        confidence: if reason.is_some() { Confidence::Certain } else { Confidence::Likely },
+        culprit: Some(culprit),
+        evidence: vec![format!("for {} its pages were under writeback by the flusher, reason {told}", ms(explained_ns))],
+        row: case.largest(&rows),
+    })
+}
+
+/// The kernel's word for a reason (`enum wb_reason`, the same numbers since 5.10).
+pub fn reason(number: u16) -> &'static str {
+    const REASONS: [&str; 8] =
+        ["background", "vmscan", "sync", "periodic", "laptop_timer", "fs_free_space", "forker_thread", "foreign_flush"];
+    REASONS.get(usize::from(number)).copied().unwrap_or("other")
+}

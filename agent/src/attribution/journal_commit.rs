@@ -1,0 +1,72 @@
+//! The journal's commit was held by another task's running operation, or had to write other files' data first.
+//!
+//! Required: a commit whose locking phase (handles of running operations) or flushing phase (ordered data) lies in the
+//! sync for at least half of it. Excluded: time in which the journal thread was not scheduled.
+
+use super::case::{Case, ms};
+use super::cause::{Confidence, Culprit, Finding};
+use super::neighbours;
+use crate::event::Commit;
+
+pub fn consider(case: &Case) -> Option<Finding> {
+    let held: u64 = case.sync.commits.iter().map(|commit| inside(case, commit.locking_ns, commit.flushing_ns)).sum();
+    let flushed: u64 = case.sync.commits.iter().map(|commit| ordered_ns(case, commit)).sum();
+    let unscheduled = case.ns(&["journal_run_queue", "journal_preempted"]);
+    let budget = case.sync.event.hands[fsyncscope_ebpf::part::Part::Journal as usize].saturating_sub(unscheduled);
+    if held >= flushed { by_handle(case, held.min(budget)) } else { by_data(case, flushed.min(budget)) }
+}
+
+/// Another task's operation kept the transaction from closing; it then woke the journal thread.
+fn by_handle(case: &Case, explained_ns: u64) -> Option<Finding> {
+    if explained_ns == 0 {
+        return None;
+    }
+    let waits = case.sync.journal_waits.iter().filter(|wait| wait.request.is_none() && wait.function == 0 && wait.waker_tid != 0);
+    let holder = waits.max_by_key(|wait| wait.end_ns - wait.start_ns);
+    Some(Finding {
+        explained_ns,
+        confidence: Confidence::Likely,
+        culprit: holder.map(|wait| Culprit::new(&wait.waker, format!("{} (tid {}) held a handle of the transaction", wait.waker, wait.waker_tid))),
+        evidence: vec![format!("the commit waited {} for operations that were still running", ms(explained_ns))],
+        row: None,
+    })
+}
+
+/// Data of other files had to be written before the log.
+fn by_data(case: &Case, explained_ns: u64) -> Option<Finding> {
+    let crowd = neighbours::on_disk(case, case.sync.disk.dev);
+    if explained_ns == 0 || crowd.foreign_requests == 0 {
+        return None;
+    }
+    Some(Finding {
+        explained_ns,
+        confidence: Confidence::Likely,
+        culprit: crowd.culprit.clone(),
+        evidence: vec![
+            format!("the commit spent {} on data of other files that must be written first", ms(explained_ns)),
+            crowd.sentence(&case.sync.disk.name),
+        ],
+        row: None,
+    })
+}
+
+/// Time between submitting ordered data and the first write of the log, as far as another file's data is concerned:
+/// the flushing phase, and the waits for other files' data at the start of the logging phase.
+fn ordered_ns(case: &Case, commit: &Commit) -> u64 {
+    let event = &case.sync.event;
+    let of_others = case.sync.journal_waits.iter().filter(|wait| {
+        wait.start_ns >= commit.start_ns
+            && wait.end_ns <= commit.end_ns
+            && wait.request.as_ref().is_some_and(|request| {
+                request.inode != 0 && request.inode_dev == event.dev && request.inode != event.inode
+            })
+    });
+    inside(case, commit.flushing_ns, commit.logging_ns) + of_others.map(|wait| inside(case, wait.start_ns.max(commit.logging_ns), wait.end_ns)).sum::<u64>()
+}
+
+fn inside(case: &Case, from: u64, until: u64) -> u64 {
+    if from == 0 {
+        return 0;
+    }
+    until.min(case.sync.event.end_ns).saturating_sub(from.max(case.sync.event.start_ns))
+}

@@ -1,0 +1,160 @@
+//! Requests of others on a sync's disks while it waited: whose they were, and how much of the wait they overlap.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::case::Case;
+use super::cause::Culprit;
+use crate::event::{Request, Source};
+
+/// What identifies a neighbour: the file, or the submitting task where no file is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    File(u32, u64),
+    Task(u32, String),
+}
+
+/// All requests of one neighbour.
+#[derive(Clone, Debug, Default)]
+pub struct Share {
+    pub requests: u64,
+    pub bytes: u64,
+    pub flushed_by_kernel: bool,
+}
+
+/// Foreign requests that ran while the sync waited for a request of its own.
+pub struct Neighbours {
+    /// The heaviest neighbour.
+    pub culprit: Option<Culprit>,
+    pub foreign_requests: u64,
+    pub foreign_bytes: u64,
+    pub own_bytes: u64,
+    /// Part of the sync's request waits during which a foreign request was in flight.
+    pub covered_ns: u64,
+    /// All of the sync's long request waits.
+    pub waited_ns: u64,
+    /// Most requests that were in flight when one of the sync's own was submitted.
+    pub depth: u32,
+}
+
+/// Examines one disk, by `major << 20 | minor`.
+pub fn on_disk(case: &Case, disk: u32) -> Neighbours {
+    let windows = windows(case);
+    let mut seen = HashSet::new();
+    let mut shares: BTreeMap<Key, Share> = BTreeMap::new();
+    let mut busy: Vec<(u64, u64)> = Vec::new();
+    let mut own_bytes = 0;
+    for request in case.sync.queues.iter().filter(|queue| queue.disk == disk).flat_map(|queue| &queue.recent) {
+        let overlaps = windows.iter().any(|(from, until)| request.allocated_ns < *until && *from < request.done_ns);
+        if !overlaps || !seen.insert((request.allocated_ns, request.tid, request.done_ns, request.bytes)) {
+            continue;
+        }
+        match foreign(case, request) {
+            Some(key) => {
+                let share = shares.entry(key).or_default();
+                share.requests += 1;
+                share.bytes += u64::from(request.bytes);
+                share.flushed_by_kernel |= request.submitter == Source::Flusher;
+                busy.push((request.allocated_ns, request.done_ns));
+            }
+            None => own_bytes += u64::from(request.bytes),
+        }
+    }
+    let heaviest = shares.iter().max_by_key(|(_, share)| (share.bytes, share.requests));
+    Neighbours {
+        culprit: heaviest.map(|(key, share)| culprit(case, key, share)),
+        foreign_requests: shares.values().map(|share| share.requests).sum(),
+        foreign_bytes: shares.values().map(|share| share.bytes).sum(),
+        own_bytes,
+        covered_ns: covered(&windows, busy),
+        waited_ns: windows.iter().map(|(from, until)| until - from).sum(),
+        depth: case.waits().filter_map(|wait| wait.request.as_ref()).map(|request| request.in_flight).max().unwrap_or(0),
+    }
+}
+
+impl Neighbours {
+    /// Whether others carried most of the traffic for most of the wait.
+    pub fn crowd(&self) -> bool {
+        self.foreign_requests >= 2
+            && self.foreign_bytes >= self.own_bytes.saturating_mul(2).max(1)
+            && self.covered_ns.saturating_mul(2) >= self.waited_ns
+            && self.waited_ns > 0
+    }
+
+    pub fn sentence(&self, disk: &str) -> String {
+        format!(
+            "{} requests of others ({} KiB, against {} KiB of its own) ran on {disk} during {:.0} % of its waits",
+            self.foreign_requests,
+            self.foreign_bytes >> 10,
+            self.own_bytes >> 10,
+            100.0 * self.covered_ns as f64 / self.waited_ns.max(1) as f64
+        )
+    }
+}
+
+/// Times at which the sync or its journal thread waited for a request, in order and merged.
+fn windows(case: &Case) -> Vec<(u64, u64)> {
+    let waits = case.waits().filter(|wait| wait.request.is_some()).map(|wait| (wait.start_ns, wait.end_ns));
+    let (start, end) = (case.sync.event.start_ns, case.sync.event.end_ns);
+    merged(waits.map(|(from, until)| (from.max(start), until.min(end))).filter(|(from, until)| from < until).collect())
+}
+
+fn merged(mut times: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    times.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (from, until) in times {
+        match merged.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(until),
+            _ => merged.push((from, until)),
+        }
+    }
+    merged
+}
+
+fn covered(windows: &[(u64, u64)], busy: Vec<(u64, u64)>) -> u64 {
+    let busy = merged(busy);
+    let overlap = |(from, until): &(u64, u64)| {
+        busy.iter().map(|(begin, end)| (*end).min(*until).saturating_sub((*begin).max(*from))).sum::<u64>()
+    };
+    windows.iter().map(overlap).sum()
+}
+
+/// Whose request it is, if it is surely not the sync's own.
+///
+/// A kernel worker's request without a file may carry the sync's own metadata down a stack: it counts as its own.
+fn foreign(case: &Case, request: &Request) -> Option<Key> {
+    let event = &case.sync.event;
+    let is_metadata = request.inode_dev >> 20 == 0;
+    if request.inode != 0 && !is_metadata {
+        let own = request.inode == event.inode && request.inode_dev == event.dev;
+        return (!own).then_some(Key::File(request.inode_dev, request.inode));
+    }
+    let by_task = matches!(request.submitter, Source::Other | Source::Sync) && request.tid != event.tid;
+    (by_task && !is_metadata_of(request)).then(|| Key::Task(request.tid, request.comm.clone()))
+}
+
+/// A write of the filesystem's own blocks by whoever happened to be there.
+fn is_metadata_of(request: &Request) -> bool {
+    request.inode != 0 && request.inode_dev >> 20 == 0
+}
+
+fn culprit(case: &Case, key: &Key, share: &Share) -> Culprit {
+    let amount = format!("{} requests, {} KiB", share.requests, share.bytes >> 10);
+    let via = if share.flushed_by_kernel { ", written back by the flusher" } else { "" };
+    match key {
+        Key::Task(tid, comm) => Culprit::new(comm, format!("{comm} (tid {tid}): {amount}")),
+        Key::File(dev, inode) => {
+            let known = case.names.file(*dev, *inode);
+            let path = known.map_or_else(|| format!("inode {inode} of {}", case.names.disk_of(*dev).name), |known| known.path.clone());
+            let writers = known.map(|known| known.writers.as_slice()).unwrap_or_default();
+            match writers {
+                [] => Culprit::new("none", format!("a writer of {path} that is not known: {amount}{via}")),
+                [only] => Culprit::new(&only.name, format!("{} (pid {}) writing {path}: {amount}{via}", only.name, only.pid)),
+                [first, rest @ ..] => {
+                    let same = rest.iter().all(|writer| writer.name == first.name);
+                    let class = if same { first.name.as_str() } else { "several" };
+                    Culprit::new(class, format!("one of {} writers of {path}, such as {}: {amount}{via}", writers.len(), first.name))
+                }
+            }
+        }
+    }
+}

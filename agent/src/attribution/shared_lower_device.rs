@@ -1,0 +1,20 @@
+//! The sync's disk stands on another one that others kept busy, though its own queue was not crowded.
+//!
+//! Required: a stacked disk, and on the one below most of the traffic during the waits was another's.
+
+use super::case::Case;
+use super::cause::{Confidence, Finding};
+use super::neighbours;
+
+pub fn consider(case: &Case) -> Option<Finding> {
+    let rows = ["device", "flush_device", "journal_device", "journal_flush_device"];
+    let crowds = case.sync.lower.iter().map(|disk| (disk, neighbours::on_disk(case, disk.dev)));
+    let (disk, crowd) = crowds.filter(|(_, crowd)| crowd.crowd()).max_by_key(|(_, crowd)| crowd.foreign_bytes)?;
+    Some(Finding {
+        explained_ns: case.ns(&rows),
+        confidence: Confidence::Likely,
+        evidence: vec![format!("{} stands on {}", case.sync.disk.name, disk.name), crowd.sentence(&disk.name)],
+        culprit: crowd.culprit,
+        row: case.largest(&rows),
+    })
+}

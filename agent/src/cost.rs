@@ -1,0 +1,3 @@
+//! stub
+use std::process::ExitCode;
+pub fn cost(_: &crate::cli::Cost) -> anyhow::Result<ExitCode> { anyhow::bail!("stub") }

@@ -1,0 +1,67 @@
+//! `explain`: the syncs of a recording, explained as they were when they happened. Needs no privilege.
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+
+use crate::attribution::explain;
+use crate::cli::Explain;
+use crate::event::Event;
+use crate::timeline::Timeline;
+use crate::{record, report};
+
+/// Reads a recording and prints its slow syncs.
+pub fn replay(options: &Explain) -> anyhow::Result<ExitCode> {
+    let path = options.file.display();
+    let file = File::open(&options.file).with_context(|| format!("could not open the recording {path}; name a file that --record wrote"))?;
+    let mut out = std::io::stdout().lock();
+    let threshold = options.threshold.map(|threshold| threshold.as_nanos() as u64);
+    let mut shown = 0;
+    for text in explanations(record::read(BufReader::new(file)), threshold, options.json) {
+        let text = text.map_err(|e| anyhow!("could not read {path}: {e}; name a file that --record wrote"))?;
+        writeln!(out, "{text}").context("could not write to stdout; keep its reader open")?;
+        shown += 1;
+    }
+    if shown == 0 {
+        writeln!(std::io::stderr(), "fsyncscope: the recording holds no sync over its threshold; lower it with --threshold")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The text of each slow sync and each open one, in the order of the recording.
+pub fn explanations(
+    events: impl Iterator<Item = Result<Event, String>>,
+    threshold: Option<u64>,
+    json: bool,
+) -> impl Iterator<Item = Result<String, String>> {
+    let mut events: Vec<Result<Event, String>> = events.collect();
+    // Names that came with or after a sync were known when it was explained.
+    let mut names = Timeline::default();
+    for event in events.iter().flatten().filter(|event| matches!(event, Event::Path { .. } | Event::Disk(_) | Event::Filesystem { .. })) {
+        names.add(event.clone());
+    }
+    if let (Some(threshold), Some(Ok(Event::Start(start)))) = (threshold, events.first_mut()) {
+        start.threshold_ns = threshold;
+    }
+    let mut timeline = names;
+    events.into_iter().filter_map(move |event| {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Event::Open(open) = &event {
+            let open = report::open_sync(open, &timeline);
+            let offset = timeline.start().unix_offset_ns;
+            return Some(Ok(if json { report::open_json(&open, offset).to_string() } else { report::open_block(&open, offset) }));
+        }
+        let sync = timeline.add(event)?;
+        if sync.duration_ns() < timeline.start().threshold_ns {
+            return None;
+        }
+        let explained = explain(sync, &timeline);
+        let offset = timeline.start().unix_offset_ns;
+        Some(Ok(if json { report::json(&explained, offset).to_string() } else { report::block(&explained, offset) }))
+    })
+}

@@ -1,0 +1,101 @@
+//! An explained sync in words and as JSON. Pure: it knows what happened, not where it is printed.
+
+use serde_json::{Value, json};
+
+use crate::attribution::{Breakdown, Cause, Confidence, Explanation};
+use crate::event::{Disk, Open};
+use crate::timeline::{Operation, Sync, Timeline};
+
+mod errno;
+mod open;
+mod text;
+
+pub use errno::name as errno_name;
+pub use open::OpenSync;
+pub use text::{block, open_block};
+
+/// Parts of the time after a sync, as the probes count them.
+const AFTER: [&str; 4] = ["on_cpu", "preempted", "run_queue", "blocked"];
+
+/// An explained sync as one JSON object. The schema is docs/json.md.
+pub fn json(explanation: &Explanation, unix_offset_ns: i64) -> Value {
+    let Explanation { sync, breakdown, verdict } = explanation;
+    let mut object = identity(sync, unix_offset_ns);
+    let more = json!({
+        "parts": parts(breakdown),
+        "after_ns": sync.event.return_ns.checked_sub(sync.event.end_ns).filter(|_| sync.event.return_ns != 0),
+        "after_parts": after(sync),
+        "cause": verdict.cause.word(),
+        "culprit": verdict.culprit.as_ref().map(|culprit| json!({"class": culprit.class, "text": culprit.text})),
+        "confidence": verdict.confidence.word(),
+        "evidence": verdict.evidence,
+        "lost_events": sync.lost_events,
+        "open": false,
+    });
+    merge(&mut object, more);
+    object
+}
+
+/// A sync that still runs, in the same schema.
+pub fn open_json(open: &OpenSync, unix_offset_ns: i64) -> Value {
+    let mut object = identity(&open.sync, unix_offset_ns);
+    let more = json!({
+        "parts": parts(&open.breakdown),
+        "after_ns": null,
+        "after_parts": [],
+        "cause": Cause::Unknown.word(),
+        "culprit": null,
+        "confidence": Confidence::Unknown.word(),
+        "evidence": open.evidence,
+        "lost_events": open.sync.lost_events,
+        "open": true,
+    });
+    merge(&mut object, more);
+    object
+}
+
+fn identity(sync: &Sync, unix_offset_ns: i64) -> Value {
+    let event = &sync.event;
+    let Disk { dev, name, lower: _ } = &sync.disk;
+    json!({
+        "id": sync.id,
+        "time_unix_ns": (event.start_ns as i64).saturating_add(unix_offset_ns),
+        "operation": sync.operation.name(),
+        "process": {"pid": event.pid, "name": sync.process},
+        "thread": {"tid": event.tid, "name": event.thread},
+        "file": {"path": sync.file.path, "inode": sync.file.inode},
+        "device": {"major": dev >> 20, "minor": dev & 0xf_ffff, "name": name},
+        "result": result(sync),
+        "duration_ns": sync.duration_ns(),
+    })
+}
+
+/// 0, or the errno's name; null where the end was not seen exactly.
+fn result(sync: &Sync) -> Value {
+    match (sync.is_exact(), sync.event.result) {
+        (false, _) => Value::Null,
+        (true, 0..) => json!(0),
+        (true, error) => json!(errno_name(error)),
+    }
+}
+
+fn parts(breakdown: &Breakdown) -> Vec<Value> {
+    assert_eq!(breakdown.sum_ns(), breakdown.whole_ns, "the parts of a sync sum to its duration");
+    breakdown.rows.iter().map(|row| json!({"name": row.name, "ns": row.ns, "detail": row.culprit.as_deref().unwrap_or(row.title)})).collect()
+}
+
+fn after(sync: &Sync) -> Vec<Value> {
+    let parts = AFTER.iter().zip(sync.event.after).filter(|(_, ns)| *ns != 0);
+    parts.map(|(name, ns)| json!({"name": name, "ns": ns})).collect()
+}
+
+fn merge(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
+/// A sync that still runs, seen now.
+pub fn open_sync(open: &Open, timeline: &Timeline) -> OpenSync {
+    OpenSync::of(open, timeline, Operation::of(open.syscall, &timeline.start().architecture, open.datasync))
+}

@@ -1,0 +1,255 @@
+//! `run`: the daemon. Metrics for Prometheus, one line of JSON per spike, a health page.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use fsyncscope_ebpf::limits::REASONS;
+use fsyncscope_ebpf::settings::Counter;
+use fsyncscope_ebpf::slot::Submitter;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::attribution::Breakdown;
+use crate::cli::Run;
+use crate::event::Thread;
+use crate::kernel::host::Roots;
+use crate::metrics::{BlockLabels, BlockPhase, DirtyFacts, Metrics, ProbeState, SyncLabels, file_class};
+use crate::names::memory;
+use crate::probes::table::State;
+use crate::start::{Instance, Kernel};
+use crate::timeline::Sync;
+use crate::tracer::{Outcome, POLL, Tracer, now_ns};
+use crate::{report, serve};
+
+/// Time between two readings of what is cumulative in the kernel.
+const COLLECT: Duration = Duration::from_secs(1);
+/// A poll that is this late means that the daemon does not get to run: it is not healthy.
+const STALLED: Duration = Duration::from_secs(10);
+const KINDS: [&str; 3] = ["read", "write", "flush"];
+const SUBMITTERS: [(Submitter, &str); Submitter::COUNT] = [
+    (Submitter::Sync, "sync"),
+    (Submitter::Journal, "journal"),
+    (Submitter::Flusher, "flusher"),
+    (Submitter::Throttle, "throttle"),
+    (Submitter::Worker, "worker"),
+    (Submitter::Other, "other"),
+];
+
+/// Traces until a signal ends it.
+pub async fn run(options: &Run) -> anyhow::Result<ExitCode> {
+    let roots = Roots::default();
+    let _instance = Instance::claim("run")?;
+    let listener = serve::bind(options.listen)?;
+    let kernel = Kernel::read(&roots)?;
+    let tracer = Tracer::attach(&kernel, &options.tracing, &roots)?;
+    let mut daemon = Daemon::new(tracer, options.lines, roots.clone());
+    if let Err(why) = crate::select::Selectors::compile(&options.tracing.selectors)?.check_present(&roots) {
+        say(&format!("{why:#}; waiting for it to appear"))?;
+    }
+    daemon.announce(options)?;
+    let polled = Arc::new(Mutex::new(Instant::now()));
+    let seen = polled.clone();
+    let health: serve::Health = Arc::new(move || {
+        let age = seen.lock().map(|seen| seen.elapsed()).unwrap_or(STALLED);
+        if age < STALLED { Ok(()) } else { Err(format!("the last poll was {} s ago", age.as_secs())) }
+    });
+    let mut interrupt = signal(SignalKind::interrupt()).context("could not wait for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("could not wait for SIGTERM")?;
+    let server = serve::serve(listener, daemon.metrics.clone(), health, std::future::pending());
+    tokio::pin!(server);
+    let mut ticks = tokio::time::interval(POLL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            ended = &mut server => { ended?; break }
+        }
+        daemon.poll()?;
+        if let Ok(mut polled) = polled.lock() {
+            *polled = Instant::now();
+        }
+    }
+    daemon.poll()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Daemon {
+    tracer: Tracer,
+    metrics: Arc<Metrics>,
+    output: Output,
+    collected: Option<Instant>,
+    roots: Roots,
+}
+
+/// What the daemon counts and prints of the syncs that it is handed.
+struct Output {
+    metrics: Arc<Metrics>,
+    unix_offset_ns: i64,
+    lines_a_second: u32,
+    lines: u32,
+    suppressed: u64,
+    second_ns: u64,
+    /// Living threads by process and thread name: the last one takes the series with it.
+    living: HashMap<(String, String), u32>,
+}
+
+impl Daemon {
+    fn new(tracer: Tracer, lines_a_second: u32, roots: Roots) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        for attached in tracer.probes.attached() {
+            let state = if matches!(attached.state, State::Missing(_)) { ProbeState::Missing } else { ProbeState::Attached };
+            metrics.set_probe(attached.probe.name, state);
+        }
+        let output = Output {
+            metrics: metrics.clone(),
+            unix_offset_ns: tracer.unix_offset_ns,
+            lines_a_second,
+            lines: 0,
+            suppressed: 0,
+            second_ns: 0,
+            living: HashMap::new(),
+        };
+        Self { tracer, metrics, output, collected: None, roots }
+    }
+
+    fn announce(&self, options: &Run) -> anyhow::Result<()> {
+        for attached in self.tracer.probes.attached() {
+            if let State::Missing(why) = &attached.state {
+                say(&format!("{} is missing ({why}); without it, {}", attached.probe.name, attached.probe.lost))?;
+            }
+        }
+        say(&format!("watching syncs of {:?} and more; metrics on http://{}/metrics", options.tracing.threshold, options.listen))
+    }
+
+    fn poll(&mut self) -> anyhow::Result<()> {
+        let Self { tracer, metrics, output, collected, .. } = self;
+        let now = now_ns();
+        metrics.tick(now);
+        output.new_second(now)?;
+        tracer.poll(|outcome| output.take(outcome))?;
+        if collected.is_none_or(|collected| collected.elapsed() >= COLLECT) {
+            *collected = Some(Instant::now());
+            self.collect();
+        }
+        Ok(())
+    }
+
+    /// Reads what is cumulative: in the kernel, of the page cache, of the agent itself.
+    fn collect(&self) {
+        let Self { tracer, metrics, roots, .. } = self;
+        let probes = &tracer.probes;
+        for (kind, counter) in [("sync", Counter::LostSync), ("detail", Counter::LostDetail), ("name", Counter::LostName)] {
+            metrics.set_lost(kind, probes.counter(counter));
+        }
+        metrics.set_unwatched(probes.counter(Counter::Unwatched));
+        metrics.set_open_seconds(tracer.oldest_open_ns() as f64 / 1e9);
+        for (index, dev) in probes.disks() {
+            self.collect_disk(index, &tracer.disk_name(dev));
+        }
+        if let Some(memory::Dirty { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes }) = memory::dirty(roots) {
+            metrics.set_dirty(DirtyFacts { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes });
+        }
+        if let Some(usage) = memory::usage(roots) {
+            metrics.set_agent_usage(usage.cpu_seconds, usage.resident_bytes);
+        }
+    }
+
+    fn collect_disk(&self, index: u32, device: &str) {
+        let Self { tracer, metrics, .. } = self;
+        for (number, kind) in KINDS.iter().enumerate() {
+            for (submitter, word) in SUBMITTERS {
+                for (number_of_phase, phase) in [BlockPhase::Queue, BlockPhase::Device].into_iter().enumerate() {
+                    let (buckets, sum_ns) = tracer.probes.histogram(index, number as u32, submitter, number_of_phase as u32);
+                    if buckets.iter().any(|count| *count != 0) {
+                        let labels = BlockLabels { device: device.into(), kind, submitter: word };
+                        metrics.set_block_histogram(&labels, phase, &buckets, sum_ns);
+                    }
+                }
+            }
+        }
+        for reason in 0..REASONS as u32 {
+            let bytes = tracer.probes.writeback_bytes(index, reason);
+            if bytes != 0 {
+                metrics.set_writeback_bytes(device, crate::attribution::writeback_reason(reason as u16), bytes);
+            }
+        }
+    }
+}
+
+impl Output {
+    fn take(&mut self, outcome: Outcome) -> anyhow::Result<()> {
+        match outcome {
+            Outcome::Fast(sync) => self.count(&sync, &Breakdown::of(&sync)),
+            Outcome::Slow(slow) => {
+                self.count(&slow.sync, &slow.breakdown);
+                self.metrics.spike(slow.verdict.cause.word(), slow.verdict.culprit_class(), &slow.sync.disk.name);
+                self.print(&report::json(&slow, self.unix_offset_ns).to_string())?;
+            }
+            Outcome::Open(open) => self.print(&report::open_json(&open, self.unix_offset_ns).to_string())?,
+            Outcome::Began(thread) => *self.living.entry((thread.process, thread.thread)).or_default() += 1,
+            Outcome::Ended(thread) => self.forget(&thread),
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, sync: &Sync, breakdown: &Breakdown) {
+        let path = sync.file.path.as_deref().unwrap_or("unknown");
+        let labels = SyncLabels {
+            process: sync.process.clone(),
+            thread: sync.event.thread.clone(),
+            operation: sync.operation.name(),
+            file_class: file_class(path),
+            device: sync.disk.name.clone(),
+        };
+        self.metrics.observe_sync(&labels, sync.duration_ns());
+        for row in &breakdown.rows {
+            self.metrics.add_part(row.name, &sync.disk.name, row.ns);
+        }
+        if sync.is_exact() && sync.event.result < 0 {
+            self.metrics.sync_error(&report::errno_name(sync.event.result), &sync.disk.name, &sync.process);
+        }
+    }
+
+    fn forget(&mut self, thread: &Thread) {
+        let name = (thread.process.clone(), thread.thread.clone());
+        let left = self.living.get(&name).map_or(0, |count| count.saturating_sub(1));
+        if left > 0 {
+            self.living.insert(name, left);
+        } else {
+            self.living.remove(&name);
+            self.metrics.forget_thread(&thread.process, &thread.thread);
+        }
+    }
+
+    /// A line, unless this second has had its share; what is left out is told at the next second.
+    fn print(&mut self, line: &str) -> anyhow::Result<()> {
+        if self.lines >= self.lines_a_second {
+            self.suppressed += 1;
+            return Ok(());
+        }
+        self.lines += 1;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}").and_then(|()| out.flush()).context("could not write to stdout; keep its reader open")
+    }
+
+    fn new_second(&mut self, now_ns: u64) -> anyhow::Result<()> {
+        if now_ns.saturating_sub(self.second_ns) < 1_000_000_000 {
+            return Ok(());
+        }
+        self.second_ns = now_ns;
+        self.lines = 0;
+        match std::mem::take(&mut self.suppressed) {
+            0 => Ok(()),
+            count => say(&format!("{count} more spikes in the last second are counted but not printed; raise --lines or --threshold")),
+        }
+    }
+}
+
+fn say(sentence: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stderr(), "fsyncscope: {sentence}").context("could not write to stderr")
+}

@@ -1,0 +1,257 @@
+//! The loop behind every command that traces: polls the probes, names what they mention, hands out explained syncs.
+//!
+//! It is the one place where the rooms meet. It knows no output: what is done with a sync is the caller's.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::time::Duration;
+
+use anyhow::Context;
+use fsyncscope_ebpf::part::BLOCKED;
+use fsyncscope_ebpf::settings::Counter;
+use fsyncscope_ebpf::slot::Stage;
+
+use crate::attribution::{Explanation, explain};
+use crate::cli::Tracing;
+use crate::event::{Event, Open, Role, Start, Thread};
+use crate::kernel::clock::ClockOffset;
+use crate::kernel::host::Roots;
+use crate::names::Names;
+use crate::probes::{Choice, Probes};
+use crate::record::Recorder;
+use crate::report::{OpenSync, open_sync};
+use crate::select::Selectors;
+use crate::start::Kernel;
+use crate::timeline::{Sync, Timeline};
+
+/// Time between two polls. The ring holds twenty times what a fast journal makes in it.
+pub const POLL: Duration = Duration::from_millis(100);
+const OPEN_EVERY_NS: u64 = 1_000_000_000;
+
+/// What a poll hands out.
+pub enum Outcome {
+    /// A sync under the threshold.
+    Fast(Sync),
+    /// A sync that took at least the threshold.
+    Slow(Box<Explanation>),
+    /// A sync that has been running for longer than wanted; told again each second.
+    Open(Box<OpenSync>),
+    /// A thread syncs for the first time.
+    Began(Thread),
+    /// A thread that synced has ended.
+    Ended(Thread),
+}
+
+/// Probes at work, and everything that their events need.
+pub struct Tracer {
+    pub probes: Probes,
+    names: Names,
+    timeline: Timeline,
+    recorder: Option<Recorder<BufWriter<File>>>,
+    selectors: Selectors,
+    threshold_ns: u64,
+    open_ns: u64,
+    /// Syncing threads by slot.
+    slots: HashMap<u32, Thread>,
+    counted: [u64; 3],
+    checked_ns: u64,
+    looked_ns: u64,
+    oldest_open_ns: u64,
+    pub unix_offset_ns: i64,
+}
+
+impl Tracer {
+    /// Attaches the probes as the user wants them.
+    pub fn attach(kernel: &Kernel, options: &Tracing, roots: &Roots) -> anyhow::Result<Self> {
+        let selectors = Selectors::compile(&options.selectors)?;
+        let recorder = options.record.as_deref().map(|path| {
+            let file = File::create(path).with_context(|| format!("could not create the recording {}", path.display()))?;
+            anyhow::Ok(Recorder::new(BufWriter::new(file)))
+        });
+        let threshold_ns = options.threshold.as_nanos() as u64;
+        let choice = Choice { ring_bytes: options.ring, raw: options.raw, ..Choice::for_threshold(threshold_ns) };
+        let mut tracer = Self {
+            recorder: recorder.transpose()?,
+            probes: kernel.attach(&choice)?,
+            names: Names::new(roots),
+            timeline: Timeline::default(),
+            selectors,
+            threshold_ns,
+            open_ns: options.open.as_nanos() as u64,
+            slots: HashMap::new(),
+            counted: [0; 3],
+            checked_ns: now_ns(),
+            looked_ns: 0,
+            oldest_open_ns: 0,
+            unix_offset_ns: unix_offset_ns()?,
+        };
+        let start = Start {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: kernel.host.release.clone().unwrap_or_default(),
+            unix_offset_ns: tracer.unix_offset_ns,
+            threshold_ns,
+            architecture: std::env::consts::ARCH.to_owned(),
+        };
+        tracer.take(Event::Start(start))?;
+        Ok(tracer)
+    }
+
+    /// Reads what the probes have told since the last poll.
+    pub fn poll(&mut self, mut hand_out: impl FnMut(Outcome) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut events = Vec::new();
+        self.probes.poll(|bytes| events.push(Event::parse(bytes)));
+        // Losses are read after the ring, so that no sync of this poll ended later than the loss that it overlaps.
+        let now = now_ns();
+        self.take_losses(now)?;
+        for event in events {
+            self.take_event(event, now, &mut hand_out)?;
+        }
+        if now.saturating_sub(self.looked_ns) >= OPEN_EVERY_NS {
+            self.looked_ns = now;
+            self.look_for_open(now, &mut hand_out)?;
+        }
+        Ok(())
+    }
+
+    /// Age of the oldest open sync at the last look, 0 if there was none.
+    pub fn oldest_open_ns(&self) -> u64 {
+        self.oldest_open_ns
+    }
+
+    /// Names of disks, by `major << 20 | minor`.
+    pub fn disk_name(&self, dev: u32) -> String {
+        self.timeline.disk(dev).name
+    }
+
+    fn take_event(&mut self, event: Event, now: u64, hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        match &event {
+            Event::Thread(thread) if thread.role == Role::Sync && self.meet(thread)? => hand_out(Outcome::Began(thread.clone()))?,
+            Event::ThreadExit { tid, .. } => {
+                if let Some(slot) = self.slots.iter().find(|(_, thread)| thread.tid == *tid).map(|(slot, _)| *slot)
+                    && let Some(thread) = self.slots.remove(&slot)
+                {
+                    hand_out(Outcome::Ended(thread))?;
+                }
+            }
+            _ => {}
+        }
+        let named = self.names.about(&event, now);
+        let sync = self.take(event)?;
+        for event in named {
+            if let Event::Disk(disk) = &event {
+                self.watch_below(disk.dev, &disk.lower)?;
+            }
+            self.take(event)?;
+        }
+        sync.map_or(Ok(()), |sync| self.hand_out_sync(sync, now, hand_out))
+    }
+
+    /// A thread syncs for the first time: whether it is wanted. If not, it is left out from then on.
+    fn meet(&mut self, thread: &Thread) -> anyhow::Result<bool> {
+        let process = self.names.process(thread.pid);
+        let wanted = self.selectors.wants_thread(&thread.thread, &process);
+        if wanted {
+            self.slots.insert(thread.slot, thread.clone());
+        } else {
+            self.probes.ignore(thread.slot, thread.tid)?;
+        }
+        Ok(wanted)
+    }
+
+    fn watch_below(&mut self, upper: u32, lower: &[u32]) -> anyhow::Result<()> {
+        for below in lower {
+            self.probes.watch_lower(upper, *below)?;
+        }
+        Ok(())
+    }
+
+    fn hand_out_sync(&mut self, sync: Sync, now: u64, hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let known = self.slots.values().any(|thread| thread.tid == sync.event.tid);
+        let wanted = known || self.selectors.wants_thread(&sync.event.thread, &self.names.process(sync.event.pid));
+        if !wanted || !self.selectors.wants_sync(&sync) {
+            return Ok(());
+        }
+        if sync.duration_ns() < self.threshold_ns {
+            return hand_out(Outcome::Fast(sync));
+        }
+        for event in self.names.files(&sync.neighbours(), now) {
+            self.take(event)?;
+        }
+        hand_out(Outcome::Slow(Box::new(explain(sync, &self.timeline))))
+    }
+
+    /// Records an event and puts it into the timeline.
+    fn take(&mut self, event: Event) -> anyhow::Result<Option<Sync>> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.write(&event).context("could not write the recording; free some space or record elsewhere")?;
+        }
+        Ok(self.timeline.add(event))
+    }
+
+    fn take_losses(&mut self, now: u64) -> anyhow::Result<()> {
+        let counters = [Counter::LostSync, Counter::LostDetail, Counter::LostName].map(|counter| self.probes.counter(counter));
+        let [syncs, details, _] = std::array::from_fn(|kind| counters[kind].saturating_sub(self.counted[kind]));
+        let lost = counters != self.counted;
+        self.counted = counters;
+        let from_ns = std::mem::replace(&mut self.checked_ns, now);
+        if lost {
+            self.take(Event::Lost { from_ns, until_ns: now, syncs, details })?;
+        }
+        Ok(())
+    }
+
+    fn look_for_open(&mut self, now: u64, hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        self.oldest_open_ns = 0;
+        let slots: Vec<u32> = self.slots.keys().copied().collect();
+        for index in slots {
+            let Some(slot) = self.probes.slot(index) else { continue };
+            if slot.stage != Stage::Inside as u32 || slot.start_ns > now {
+                continue;
+            }
+            let age = now - slot.start_ns;
+            self.oldest_open_ns = self.oldest_open_ns.max(age);
+            if age < self.open_ns {
+                continue;
+            }
+            let stack = self.names.stack_of(slot.tid);
+            let waits_for_journal = stack.iter().any(|function| function.contains("jbd2_log_wait_commit"));
+            let journal = self.probes.journal_of(&slot).filter(|_| waits_for_journal);
+            let open = Open {
+                tid: slot.tid,
+                pid: slot.tgid,
+                thread: self.slots.get(&index).map(|thread| thread.thread.clone()).unwrap_or_default(),
+                dev: slot.dev,
+                inode: slot.inode,
+                datasync: slot.datasync != 0,
+                syscall: slot.syscall,
+                start_ns: slot.start_ns,
+                now_ns: now,
+                hands: slot.hands,
+                class: if slot.class == BLOCKED { BLOCKED } else { slot.class },
+                since_ns: slot.since_ns,
+                stack,
+                journal_stack: journal.map(|tid| self.names.stack_of(tid)).unwrap_or_default(),
+            };
+            self.take(Event::Open(open.clone()))?;
+            let open = open_sync(&open, &self.timeline);
+            if self.selectors.wants_sync(&open.sync) {
+                hand_out(Outcome::Open(Box::new(open)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unix_offset_ns() -> anyhow::Result<i64> {
+    let offset = ClockOffset::sample().context("could not compare the clocks")?;
+    Ok((offset.unix_ns(0)) as i64)
+}
+
+/// CLOCK_MONOTONIC, the clock of the probes.
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec; CLOCK_MONOTONIC is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
