@@ -5,6 +5,7 @@ pub mod event;
 pub mod kernel;
 pub mod limits;
 pub mod metrics;
+pub mod names;
 pub mod probes;
 pub mod record;
 pub mod serve;
