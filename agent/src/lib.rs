@@ -8,5 +8,6 @@ pub mod metrics;
 pub mod names;
 pub mod probes;
 pub mod record;
+pub mod select;
 pub mod serve;
 pub mod timeline;
