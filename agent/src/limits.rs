@@ -89,3 +89,38 @@ pub const TIMELINE_DISKS: usize = 128;
 pub const TIMELINE_NAMES: usize = 4096;
 /// Requests that a disk's baseline stands on: a few seconds, so that it follows the disk's day.
 pub const BASELINE_REQUESTS: usize = 512;
+
+// ---- Names: what is read from /proc and /sys, how often, and what is kept of it.
+
+/// Mount tables are read again at most this often: a node of Kubernetes has thousands of lines, some 10 ms of reading.
+pub const NAMES_MOUNTS_NS: u64 = 1_000_000_000;
+/// Files that wait for the next reading of the mount tables: more than a second brings of new ones.
+pub const NAMES_PENDING: usize = 256;
+/// Files whose place was told, as many as the timeline keeps.
+pub const NAMES_FILES: usize = TIMELINE_NAMES;
+/// Addresses told: a quarter of what the timeline keeps, so that it never forgets one that counts as told.
+pub const NAMES_SYMBOLS: usize = TIMELINE_NAMES / 4;
+/// Disks told, as many as the timeline keeps.
+pub const NAMES_DISKS: usize = TIMELINE_DISKS;
+/// Open files of all processes are looked through at most this often.
+pub const NAMES_SCAN_EVERY_NS: u64 = 1_000_000_000;
+/// What that found holds for this long, and so does that it found nothing: a writer lives longer than a spike.
+pub const NAMES_SCAN_HOLDS_NS: u64 = 10_000_000_000;
+/// One look through them ends here, and the next goes on behind it: as long as the pause between two polls, in which
+/// the ring fills by a twentieth.
+pub const NAMES_SCAN_TIME: Duration = Duration::from_millis(100);
+/// Files looked for at a time: all that the pictures of eight queues can hold.
+pub const NAMES_SCAN_FILES: usize = 256;
+/// Mount tables of other processes read for one list of files, since each may take 10 ms: the files of further processes
+/// keep the path that those see.
+pub const NAMES_OTHER_TABLES: usize = 8;
+/// Writers named per file: a file of more is a log of forked workers, and any of them stands for all.
+pub const NAMES_WRITERS: usize = 16;
+/// Processes whose name is kept.
+pub const NAMES_PROCESSES: usize = 1024;
+/// A process may execute another program, and its number may pass to another process.
+pub const NAMES_PROCESS_HOLDS_NS: u64 = 10_000_000_000;
+/// Bytes of a descriptor's facts that are read: access mode and inode stand in the first hundred.
+pub const NAMES_FDINFO_BYTES: usize = 512;
+/// Frames of a kernel stack, as many as the probes take.
+pub const NAMES_FRAMES: usize = 16;

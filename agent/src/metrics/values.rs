@@ -105,7 +105,7 @@ mod tests {
         let mut histogram = Log2Histogram::default();
         histogram.set(&(1..=30).collect::<Vec<u64>>(), 7);
         let classic = histogram.classic();
-        assert_eq!(classic.iter().map(|(_, count)| count).sum::<u64>(), (1..=30).sum());
+        assert_eq!(classic.iter().map(|(_, count)| count).sum::<u64>(), (1..=30).sum::<u64>());
         assert_eq!(classic[0], (0.000_001, 1));
         assert_eq!(classic[10], (0.001_024, 11));
         assert_eq!(classic[LOG2_BUCKETS - 1].0, f64::INFINITY);
