@@ -9,13 +9,15 @@ use serde_json::Value;
 use support::agent::{Agent, field};
 use support::child::{Child, Role};
 use support::faults::{EarlyFlusher, Frozen, Throttle};
-use support::interference::{Growth, Hog, Writer, bursts, overlap_ns, pin};
+use support::interference::{Growth, Hog, Writer, bursts, jbd2_thread, overlap_ns, pin_task};
 use support::journal::{Operation, Place, Workload};
 use support::scratch::{Format, LoopFs, Scratch};
 use support::{Machine, missing, wait_for};
 
 /// The name of the thread in every test; longer than the kernel keeps, as the real one is.
 const THREAD: &str = "ForceWriteThread";
+/// The CPU that a hog takes; the last of the least machine that the tests run on.
+const HOGGED: usize = 1;
 
 #[test]
 fn a_throttles_delay_lies_before_the_submission() {
@@ -54,44 +56,73 @@ fn a_throttles_delay_lies_before_the_submission() {
 
 #[test]
 fn a_hogs_bursts_are_the_time_that_a_journal_waits_for_its_cpu() {
-    skip_if!(Format::Ext4WithoutJournal.missing());
-    let _machine = Machine::lock();
     let scratch = Scratch::new("hog");
-    let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
-    let hog = Child::start(Role::Hog(Hog { cpu: 1, burst_ms: 13, interval_ms: 97 }), "cpu-hog", scratch.join("hog"));
+    // A real disk completes a request in an interrupt, also under a hog. A loop device's completion is a worker's work,
+    // which waits for the same CPU, and then it is the worker that is late and not the thread.
+    skip_if!(missing(&[]).or_else(|| scratch.not_on_ext4()));
+    let _machine = Machine::lock();
+    let mut workload = Workload::new(THREAD, scratch.join("1.txn"));
+    workload.place = Place::Within(1 << 20);
+    let shares = bursts_found(&scratch, workload, |tid| pin_task(tid, HOGGED), "thread_not_scheduled");
+    // No upper bound: who else is ready to run on that CPU is waited for too, before and after the burst.
+    let found = shares.iter().filter(|share| **share >= 0.9).count();
+    assert!(found * 10 >= shares.len() * 9, "{found} of {}", shares.len());
+}
+
+#[test]
+fn a_hogs_bursts_are_the_time_that_a_commit_waits_for_its_cpu() {
+    skip_if!(Format::Ext4.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("helper");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 64);
+    let aside = |tid| {
+        pin_task(tid, 0);
+        pin_task(jbd2_thread(&disk), HOGGED);
+    };
+    let workload = Workload::new(THREAD, disk.join("1.txn"));
+    let shares = bursts_found(&scratch, workload, aside, "helper_not_scheduled");
+    // Half of each burst and more in half of the syncs; a commit has other CPUs' workers in its chain as well.
+    assert!(shares[shares.len() / 2] >= 0.5, "{shares:.2?}");
+}
+
+/// Runs a journal beside a hog for 6 s. Gives, for each sync that met a whole burst by the hog's own log, how much of it
+/// is in the parts that are waits for a CPU, in rising order. Wants the cause, and the hog named, for most of those that
+/// found it.
+fn bursts_found(scratch: &Scratch, mut workload: Workload, place: impl FnOnce(u32), cause: &str) -> Vec<f64> {
     let agent = Agent::watch(&["--threshold", "0", "--thread", THREAD]);
-    // The journal's thread takes the CPU of the thread that starts it.
-    let journal = std::thread::spawn(move || {
-        pin(1);
-        let mut workload = Workload::new(THREAD, disk.join("1.txn"));
-        workload.place = Place::Within(1 << 20);
-        workload.think_us = 200;
-        let journal = workload.spawn();
-        std::thread::sleep(Duration::from_secs(6));
-        (journal.stop(), disk)
-    });
-    let (book, _disk) = journal.join().expect("the journal runs");
+    workload.think_us = 200;
+    let journal = workload.spawn();
+    place(journal.tid());
+    let hog = Hog { cpu: HOGGED, burst_ms: 13, interval_ms: 97 };
+    let hog = Child::start(Role::Hog(hog), "cpu-hog", scratch.join("hog"));
+    std::thread::sleep(Duration::from_secs(6));
+    let book = journal.stop();
     let bursts = bursts(&hog.stop());
     let ended = agent.interrupt();
-    let pairs = paired(&ended.syncs, &book);
-    let mut hit = 0;
-    let mut shares = Vec::new();
-    for (sync, operation) in pairs {
-        assert_whole(sync);
+    ended.syncs.iter().for_each(assert_whole);
+    let (mut shares, mut named) = (Vec::new(), 0);
+    for (sync, operation) in paired(&ended.syncs, &book) {
         let truth = overlap_ns(&bursts, operation.start_ns, operation.end_ns);
         if truth < 10_000_000 {
             continue;
         }
-        hit += 1;
-        let said = ["run_queue", "preempted", "worker_run_queue"].map(|part| field::part_ns(sync, part));
-        shares.push(said.iter().sum::<u64>() as f64 / truth as f64);
+        let share = waited_for_cpu_ns(sync) as f64 / truth as f64;
+        let right = field::text(sync, "/cause") == cause && sync["culprit"].to_string().contains("cpu-hog");
+        named += usize::from(share > 0.9 && right);
+        shares.push(share);
     }
     shares.sort_by(f64::total_cmp);
-    eprintln!("{hit} syncs met a burst; share of the burst that was found: {shares:.2?}");
-    assert!(hit >= 10, "only {hit} syncs met a burst");
-    // Also the completion may have to wait for the CPU; that is not the thread's run queue. Most are.
-    let found = shares.iter().filter(|share| (0.9..=1.1).contains(*share)).count();
-    assert!(found * 10 >= hit * 9, "{found} of {hit}");
+    eprintln!("{} syncs met a burst; share of it that was found: {shares:.2?}", shares.len());
+    assert!(shares.len() >= 10, "only {} syncs met a burst", shares.len());
+    let clear = shares.iter().filter(|share| **share > 0.9).count();
+    assert!(clear > 0 && named * 10 >= clear * 8, "{named} of {clear} name the hog");
+    shares
+}
+
+/// The parts of a sync in which somebody was ready to run and had no CPU: the thread, a worker, the journal's thread.
+fn waited_for_cpu_ns(sync: &Value) -> u64 {
+    let parts = field::parts(sync).into_iter();
+    parts.filter(|(name, _)| name.ends_with("run_queue") || name.ends_with("preempted")).map(|(_, ns)| ns).sum()
 }
 
 #[test]
@@ -218,7 +249,7 @@ fn what_is_lost_while_the_agent_is_stopped_is_counted() {
     let _machine = Machine::lock();
     let scratch = Scratch::new("stopped");
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
-    let agent = Agent::run(&["--threshold", "10s", "--thread", THREAD, "--ring-bytes", "65536"]);
+    let agent = Agent::run(&["--threshold", "0", "--thread", THREAD, "--ring-bytes", "65536"]);
     let mut workload = Workload::new(THREAD, disk.join("1.txn"));
     workload.place = Place::Within(1 << 20);
     workload.think_us = 0;
@@ -239,7 +270,10 @@ fn what_is_lost_while_the_agent_is_stopped_is_counted() {
     eprintln!("{made} syncs, {} seen, {} lost", counts.0, counts.1);
     assert!(equal.is_some(), "{made} syncs, {} seen, {} lost", counts.0, counts.1);
     assert!(counts.1 > 0.0, "nothing was lost, so nothing was tested");
-    assert!(agent.terminate().status.success());
+    let ended = agent.terminate();
+    assert!(ended.status.success());
+    let overlapping = ended.syncs.iter().filter(|sync| field::number(sync, "/lost_events") > 0);
+    assert_eq!(overlapping.filter(|sync| field::text(sync, "/confidence") == "certain").count(), 0);
 }
 
 /// Each shown sync with the operation in the journal's own book: both are in the order of one thread.

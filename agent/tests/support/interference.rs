@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::scratch::LoopFs;
 use super::{monotonic_ns, own_tid};
 
 /// What a writer does when it has filled its region.
@@ -181,13 +182,28 @@ impl Hog {
 
 /// Keeps the calling thread on one CPU.
 pub fn pin(cpu: usize) {
+    pin_task(0, cpu);
+}
+
+/// Keeps a thread on one CPU, also a kernel's own; 0 is the calling thread.
+pub fn pin_task(tid: u32, cpu: usize) {
     // SAFETY: an all-zero cpu_set_t is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: CPU_SET writes inside the set only, for any number below its size.
     unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: the set outlives the call and its size is the one given.
-    let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
-    assert_eq!(result, 0, "pin to CPU {cpu}: {}", std::io::Error::last_os_error());
+    let result = unsafe { libc::sched_setaffinity(tid as i32, size_of::<libc::cpu_set_t>(), &raw const set) };
+    assert_eq!(result, 0, "pin {tid} to CPU {cpu}: {}", std::io::Error::last_os_error());
+}
+
+/// The kernel's thread that commits the journal of a filesystem.
+pub fn jbd2_thread(filesystem: &LoopFs) -> u32 {
+    let name = format!("jbd2/{}-8", filesystem.device_name());
+    let processes = std::fs::read_dir("/proc").expect("list processes").flatten();
+    processes
+        .filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok())
+        .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name))
+        .unwrap_or_else(|| panic!("no thread {name}"))
 }
 
 fn raise() {

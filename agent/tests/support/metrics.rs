@@ -31,7 +31,7 @@ impl Samples {
 
     /// The sum over the samples of one name that carry all these labels; 0 where there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.all(name, labels).map(|sample| sample.value).sum()
+        self.all(name, labels).map(|sample| sample.value).fold(0.0, |sum, value| sum + value)
     }
 
     /// The value of the only sample of one name that carries all these labels.

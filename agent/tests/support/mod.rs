@@ -72,8 +72,9 @@ pub struct Machine {
 
 impl Machine {
     pub fn lock() -> Self {
-        let path = std::env::temp_dir().join("fsyncscope-tests.lock");
-        let file = File::create(&path).expect("create the lock file of the tests");
+        // The directory itself is the lock, so that no file is left behind.
+        let path = std::env::temp_dir();
+        let file = File::open(&path).expect("open the directory of temporary files");
         // SAFETY: the descriptor is open for as long as `file` lives; flock takes nothing else.
         let result = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
         assert_eq!(result, 0, "lock {}: {}", path.display(), std::io::Error::last_os_error());
@@ -132,8 +133,7 @@ pub fn own_tid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// A TCP port that was free on loopback a moment ago, outside the range that the kernel hands to clients is not needed:
-/// the caller binds it at once.
+/// A TCP port that was free on loopback a moment ago; the caller hands it to a server that binds it at once.
 pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

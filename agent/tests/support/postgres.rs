@@ -77,8 +77,22 @@ impl Postgres {
         self.postmaster.pid()
     }
 
-    /// The postmaster and the processes that it has now. A witness attaches to these and follows what they start.
+    /// The postmaster and the processes that it has while no client is connected. A witness attaches to these and
+    /// follows what they start.
     pub fn pids(&self) -> Vec<u32> {
+        let mut last = self.processes();
+        // The backend of a client that has just left is still there for a moment.
+        wait_for(Duration::from_secs(10), || {
+            std::thread::sleep(Duration::from_millis(300));
+            let now = self.processes();
+            let still = now == last;
+            last = now;
+            still.then(|| last.clone())
+        })
+        .expect("PostgreSQL's processes do not stand still")
+    }
+
+    fn processes(&self) -> Vec<u32> {
         let postmaster = self.pid();
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let children = children.expect("the postmaster runs");

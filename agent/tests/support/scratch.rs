@@ -81,6 +81,17 @@ impl Scratch {
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+
+    /// Why a journal in the scratch itself is no test of a real disk under ext4, or nothing.
+    pub fn not_on_ext4(&self) -> Option<String> {
+        let path = c_path(&self.path);
+        // SAFETY: an all-zero statfs is a valid value of it, and the call fills it.
+        let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the path ends with a zero and both outlive the call.
+        let result = unsafe { libc::statfs(path.as_ptr(), &raw mut found) };
+        let ext4 = result == 0 && found.f_type == libc::EXT4_SUPER_MAGIC;
+        (!ext4).then(|| format!("needs ext4 under {}", self.path.display()))
+    }
 }
 
 impl Drop for Scratch {
