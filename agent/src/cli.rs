@@ -67,7 +67,7 @@ pub struct Tracing {
     pub record: Option<PathBuf>,
     /// Bytes of the ring between kernel and agent, a power of two
     #[arg(long, value_name = "BYTES", value_parser = ring_bytes, default_value = "4194304", hide_short_help = true)]
-    pub ring: u32,
+    pub ring_bytes: u32,
     /// Load the probes as raw tracepoints, as kernels do that lack types
     #[arg(long, hide_short_help = true)]
     pub raw: bool,
