@@ -100,6 +100,9 @@ pub struct Run {
     /// Lines of spikes a second at most; more are counted, not printed
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub lines: u32,
+    /// Time for which a thread's series stay after its end, so that a last scrape sees them
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", hide_short_help = true)]
+    pub keep_series: Duration,
 }
 
 #[derive(Args, Debug)]
