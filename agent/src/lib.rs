@@ -1,6 +1,8 @@
 //! The agent as a library: every room of it, so that tests and the binary share one body.
 
 pub mod cli;
+pub mod cost;
+pub mod doctor;
 pub mod event;
 pub mod kernel;
 pub mod limits;
