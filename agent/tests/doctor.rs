@@ -198,7 +198,8 @@ fn the_cost_of_syncs_is_counted_beside_a_floor() {
     let cost = json(&output);
     let float = |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert!((1..=made + 20).contains(&number(&cost, "/syncs")), "{made} made, {cost:#}");
+    // The window is most of the journal's life; what else syncs on this machine counts too.
+    assert!(number(&cost, "/syncs") * 4 > made && made > 0, "{made} made, {cost:#}");
     let programs = cost["programs"].as_array().expect("a list of programs");
     for name in ["sched_switch", "sched_waking", "block_rq_issue", "jbd2_end_commit", "ext4_sync_file_enter"] {
         let row = programs.iter().find(|row| row["program"] == name).unwrap_or_else(|| panic!("no {name}: {cost:#}"));
