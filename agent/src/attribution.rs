@@ -19,8 +19,8 @@ mod thread_not_scheduled;
 mod throttled;
 
 pub use breakdown::{Breakdown, Row, names as part_names};
-pub use flusher_writeback::reason as writeback_reason;
 pub use cause::{Cause, Confidence, Culprit, Verdict};
+pub use flusher_writeback::reason as writeback_reason;
 
 use case::Case;
 use cause::Finding;

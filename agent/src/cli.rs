@@ -168,7 +168,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     let advice = "write a number with a unit, such as 1ms, 250us or 10s";
-    let unit = UNITS.iter().find(|(unit, _)| text.strip_suffix(unit).is_some_and(|number| number.parse::<f64>().is_ok()));
+    let unit =
+        UNITS.iter().find(|(unit, _)| text.strip_suffix(unit).is_some_and(|number| number.parse::<f64>().is_ok()));
     let Some((unit, factor)) = unit else { return Err(format!("no duration; {advice}")) };
     let number: f64 = text.trim_end_matches(unit).parse().map_err(|_| format!("no duration; {advice}"))?;
     let ns = number * factor;

@@ -75,7 +75,12 @@ struct Seen {
     blamed: Option<Explanation>,
 }
 
-fn observe(tracer: &mut Tracer, journal: &mut Acting, time: Duration, done: impl Fn(&Seen) -> bool) -> anyhow::Result<Seen> {
+fn observe(
+    tracer: &mut Tracer,
+    journal: &mut Acting,
+    time: Duration,
+    done: impl Fn(&Seen) -> bool,
+) -> anyhow::Result<Seen> {
     let mut seen = Seen::default();
     let end = Instant::now() + time;
     while Instant::now() < end && !done(&seen) {
@@ -110,7 +115,12 @@ impl Seen {
         let (Some(median), Some(worst)) = (durations.get(durations.len() / 2), durations.last()) else {
             return "no sync was seen".into();
         };
-        format!("{} syncs, half of them under {:.2} ms, the worst {:.2} ms.", durations.len(), *median as f64 / 1e6, *worst as f64 / 1e6)
+        format!(
+            "{} syncs, half of them under {:.2} ms, the worst {:.2} ms.",
+            durations.len(),
+            *median as f64 / 1e6,
+            *worst as f64 / 1e6
+        )
     }
 }
 

@@ -41,7 +41,8 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 /// Help and version are no errors; of a wrong flag, the sentence and where to read on.
 fn usage(error: &clap::Error) -> ExitCode {
-    let asked = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
+    let asked =
+        [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion, ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand];
     if asked.contains(&error.kind()) {
         let _ = error.print();
         return if error.kind() == asked[2] { ExitCode::from(FAILED) } else { ExitCode::SUCCESS };

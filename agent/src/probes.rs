@@ -174,7 +174,8 @@ impl Probes {
         let words = self.filesystems.get(&slot.filesystem, 0).ok()?;
         // SAFETY: a filesystem is plain numbers of exactly this size, and any bits are a value of it.
         let filesystem = unsafe { words.as_ptr().cast::<Filesystem>().read() };
-        let journal = (filesystem.dev == slot.dev && filesystem.journal != 0).then(|| self.slot(filesystem.journal))??;
+        let journal =
+            (filesystem.dev == slot.dev && filesystem.journal != 0).then(|| self.slot(filesystem.journal))??;
         Some(journal.tid)
     }
 

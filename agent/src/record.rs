@@ -24,7 +24,9 @@ impl<W: Write> Recorder<W> {
 pub fn read(input: impl BufRead) -> impl Iterator<Item = Result<Event, String>> {
     input.lines().enumerate().filter_map(|(index, line)| match line {
         Ok(line) if line.trim().is_empty() => None,
-        Ok(line) => Some(serde_json::from_str(&line).map_err(|e| format!("line {} is no event of a recording: {e}", index + 1))),
+        Ok(line) => {
+            Some(serde_json::from_str(&line).map_err(|e| format!("line {} is no event of a recording: {e}", index + 1)))
+        }
         Err(e) => Some(Err(format!("reading line {} failed: {e}", index + 1))),
     })
 }

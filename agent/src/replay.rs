@@ -15,7 +15,8 @@ use crate::{record, report};
 /// Reads a recording and prints its slow syncs.
 pub fn replay(options: &Explain) -> anyhow::Result<ExitCode> {
     let path = options.file.display();
-    let file = File::open(&options.file).with_context(|| format!("could not open the recording {path}; name a file that --record wrote"))?;
+    let file = File::open(&options.file)
+        .with_context(|| format!("could not open the recording {path}; name a file that --record wrote"))?;
     let mut out = std::io::stdout().lock();
     let threshold = options.threshold.map(|threshold| threshold.as_nanos() as u64);
     let mut shown = 0;
@@ -25,7 +26,10 @@ pub fn replay(options: &Explain) -> anyhow::Result<ExitCode> {
         shown += 1;
     }
     if shown == 0 {
-        writeln!(std::io::stderr(), "fsyncscope: the recording holds no sync over its threshold; lower it with --threshold")?;
+        writeln!(
+            std::io::stderr(),
+            "fsyncscope: the recording holds no sync over its threshold; lower it with --threshold"
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -39,7 +43,11 @@ pub fn explanations(
     let mut events: Vec<Result<Event, String>> = events.collect();
     // Names that came with or after a sync were known when it was explained.
     let mut names = Timeline::default();
-    for event in events.iter().flatten().filter(|event| matches!(event, Event::Path { .. } | Event::Disk(_) | Event::Filesystem { .. })) {
+    for event in events
+        .iter()
+        .flatten()
+        .filter(|event| matches!(event, Event::Path { .. } | Event::Disk(_) | Event::Filesystem { .. }))
+    {
         names.add(event.clone());
     }
     if let (Some(threshold), Some(Ok(Event::Start(start)))) = (threshold, events.first_mut()) {
@@ -54,7 +62,11 @@ pub fn explanations(
         if let Event::Open(open) = &event {
             let open = report::open_sync(open, &timeline);
             let offset = timeline.start().unix_offset_ns;
-            return Some(Ok(if json { report::open_json(&open, offset).to_string() } else { report::open_block(&open, offset) }));
+            return Some(Ok(if json {
+                report::open_json(&open, offset).to_string()
+            } else {
+                report::open_block(&open, offset)
+            }));
         }
         let sync = timeline.add(event)?;
         if sync.duration_ns() < timeline.start().threshold_ns {

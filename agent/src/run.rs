@@ -105,7 +105,8 @@ impl Daemon {
     fn new(tracer: Tracer, options: &Run, roots: Roots) -> Self {
         let metrics = Arc::new(Metrics::new());
         for attached in tracer.probes.attached() {
-            let state = if matches!(attached.state, State::Missing(_)) { ProbeState::Missing } else { ProbeState::Attached };
+            let state =
+                if matches!(attached.state, State::Missing(_)) { ProbeState::Missing } else { ProbeState::Attached };
             metrics.set_probe(attached.probe.name, state);
         }
         let output = Output {
@@ -128,7 +129,10 @@ impl Daemon {
                 say(&format!("{} is missing ({why}); without it, {}", attached.probe.name, attached.probe.lost))?;
             }
         }
-        say(&format!("watching syncs of {:?} and more; metrics on http://{}/metrics", options.tracing.threshold, options.listen))
+        say(&format!(
+            "watching syncs of {:?} and more; metrics on http://{}/metrics",
+            options.tracing.threshold, options.listen
+        ))
     }
 
     fn poll(&mut self) -> anyhow::Result<()> {
@@ -148,7 +152,9 @@ impl Daemon {
     fn collect(&self) {
         let Self { tracer, metrics, roots, .. } = self;
         let probes = &tracer.probes;
-        for (kind, counter) in [("sync", Counter::LostSync), ("detail", Counter::LostDetail), ("name", Counter::LostName)] {
+        for (kind, counter) in
+            [("sync", Counter::LostSync), ("detail", Counter::LostDetail), ("name", Counter::LostName)]
+        {
             metrics.set_lost(kind, probes.counter(counter));
         }
         metrics.set_unwatched(probes.counter(Counter::Unwatched));
@@ -156,7 +162,9 @@ impl Daemon {
         for (index, dev) in probes.disks() {
             self.collect_disk(index, &tracer.disk_name(dev));
         }
-        if let Some(memory::Dirty { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes }) = memory::dirty(roots) {
+        if let Some(memory::Dirty { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes }) =
+            memory::dirty(roots)
+        {
             metrics.set_dirty(DirtyFacts { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes });
         }
         if let Some(usage) = memory::usage(roots) {
@@ -169,7 +177,8 @@ impl Daemon {
         for (number, kind) in KINDS.iter().enumerate() {
             for (submitter, word) in SUBMITTERS {
                 for (number_of_phase, phase) in [BlockPhase::Queue, BlockPhase::Device].into_iter().enumerate() {
-                    let (buckets, sum_ns) = tracer.probes.histogram(index, number as u32, submitter, number_of_phase as u32);
+                    let (buckets, sum_ns) =
+                        tracer.probes.histogram(index, number as u32, submitter, number_of_phase as u32);
                     if buckets.iter().any(|count| *count != 0) {
                         let labels = BlockLabels { device: device.into(), kind, submitter: word };
                         metrics.set_block_histogram(&labels, phase, &buckets, sum_ns);
@@ -269,7 +278,9 @@ impl Output {
         self.forget(now_ns);
         match std::mem::take(&mut self.suppressed) {
             0 => Ok(()),
-            count => say(&format!("{count} more spikes in the last second are counted but not printed; raise --lines or --threshold")),
+            count => say(&format!(
+                "{count} more spikes in the last second are counted but not printed; raise --lines or --threshold"
+            )),
         }
     }
 }

@@ -86,7 +86,9 @@ impl Timeline {
             Event::Start(start) => self.start = start,
             Event::Thread(thread) => self.add_thread(thread),
             Event::ThreadExit { tid, .. } => drop(self.threads.remove(&tid)),
-            Event::File { dev, inode, path } => self.files.put((dev, inode), KnownFile { path, ..KnownFile::default() }),
+            Event::File { dev, inode, path } => {
+                self.files.put((dev, inode), KnownFile { path, ..KnownFile::default() })
+            }
             Event::Path { dev, inode, path, writers } => {
                 self.files.put((dev, inode), KnownFile { path, writers, placed: true });
             }
@@ -204,20 +206,34 @@ impl Timeline {
     }
 
     fn lost_in(&self, start_ns: u64, end_ns: u64) -> u64 {
-        self.losses.iter().filter(|(from, until, _)| *from <= end_ns && start_ns <= *until).map(|(_, _, count)| count).sum()
+        self.losses
+            .iter()
+            .filter(|(from, until, _)| *from <= end_ns && start_ns <= *until)
+            .map(|(_, _, count)| count)
+            .sum()
     }
 
     fn add_details(&self, sync: &mut Sync) {
         let (start, end, tid, dev) = (sync.event.start_ns, sync.event.end_ns, sync.event.tid, sync.event.dev);
         let overlaps = |from: u64, until: u64| from < end && start < until;
-        sync.waits = self.waits.iter().filter(|wait| wait.tid == tid && overlaps(wait.start_ns, wait.end_ns)).cloned().collect();
-        sync.commits = self.commits.iter().filter(|commit| commit.dev == dev && overlaps(commit.start_ns, commit.end_ns)).cloned().collect();
+        sync.waits =
+            self.waits.iter().filter(|wait| wait.tid == tid && overlaps(wait.start_ns, wait.end_ns)).cloned().collect();
+        sync.commits = self
+            .commits
+            .iter()
+            .filter(|commit| commit.dev == dev && overlaps(commit.start_ns, commit.end_ns))
+            .cloned()
+            .collect();
         let is_journal = |tid: u32| self.threads.get(&tid).is_some_and(|thread| thread.role == Role::Journal);
         let wakers = sync.waits.iter().map(|wait| wait.waker_tid).filter(|tid| is_journal(*tid));
         let journal = sync.commits.iter().map(|commit| commit.tid).chain(wakers).next();
         let of_journal = |tid: u32| Some(tid) == journal;
-        sync.journal_waits =
-            self.waits.iter().filter(|wait| of_journal(wait.tid) && overlaps(wait.start_ns, wait.end_ns)).cloned().collect();
+        sync.journal_waits = self
+            .waits
+            .iter()
+            .filter(|wait| of_journal(wait.tid) && overlaps(wait.start_ns, wait.end_ns))
+            .cloned()
+            .collect();
         for delay in self.delays.iter().filter(|delay| overlaps(delay.start_ns, delay.end_ns)) {
             let place = match self.threads.get(&delay.tid).map(|thread| thread.role) {
                 _ if delay.tid == tid => &mut sync.delays,
@@ -228,7 +244,12 @@ impl Timeline {
             place.push(delay.clone());
         }
         let concerned = |disk: u32| disk == sync.disk.dev || sync.lower.iter().any(|lower| lower.dev == disk);
-        sync.queues = self.queues.iter().filter(|queue| concerned(queue.disk) && queue.time_ns >= start && queue.time_ns <= end).cloned().collect();
+        sync.queues = self
+            .queues
+            .iter()
+            .filter(|queue| concerned(queue.disk) && queue.time_ns >= start && queue.time_ns <= end)
+            .cloned()
+            .collect();
         sync.baselines = self.baselines.of(sync.disk.dev);
     }
 }

@@ -66,7 +66,8 @@ impl Tracer {
     pub fn attach(kernel: &Kernel, options: &Tracing, roots: &Roots) -> anyhow::Result<Self> {
         let selectors = Selectors::compile(&options.selectors)?;
         let recorder = options.record.as_deref().map(|path| {
-            let file = File::create(path).with_context(|| format!("could not create the recording {}", path.display()))?;
+            let file =
+                File::create(path).with_context(|| format!("could not create the recording {}", path.display()))?;
             anyhow::Ok(Recorder::new(BufWriter::new(file)))
         });
         let threshold_ns = options.threshold.as_nanos() as u64;
@@ -124,9 +125,16 @@ impl Tracer {
         self.timeline.disk(dev).name
     }
 
-    fn take_event(&mut self, event: Event, now: u64, hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    fn take_event(
+        &mut self,
+        event: Event,
+        now: u64,
+        hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         match &event {
-            Event::Thread(thread) if thread.role == Role::Sync && self.meet(thread)? => hand_out(Outcome::Began(thread.clone()))?,
+            Event::Thread(thread) if thread.role == Role::Sync && self.meet(thread)? => {
+                hand_out(Outcome::Began(thread.clone()))?
+            }
             Event::ThreadExit { tid, .. } => {
                 if let Some(slot) = self.slots.iter().find(|(_, thread)| thread.tid == *tid).map(|(slot, _)| *slot)
                     && let Some(thread) = self.slots.remove(&slot)
@@ -166,7 +174,12 @@ impl Tracer {
         Ok(())
     }
 
-    fn hand_out_sync(&mut self, sync: Sync, now: u64, hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    fn hand_out_sync(
+        &mut self,
+        sync: Sync,
+        now: u64,
+        hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let known = self.slots.values().any(|thread| thread.tid == sync.event.tid);
         let wanted = known || self.selectors.wants_thread(&sync.event.thread, &self.names.process(sync.event.pid));
         if !wanted || !self.selectors.wants_sync(&sync) {
@@ -190,7 +203,8 @@ impl Tracer {
     }
 
     fn take_losses(&mut self, now: u64) -> anyhow::Result<()> {
-        let counters = [Counter::LostSync, Counter::LostDetail, Counter::LostName].map(|counter| self.probes.counter(counter));
+        let counters =
+            [Counter::LostSync, Counter::LostDetail, Counter::LostName].map(|counter| self.probes.counter(counter));
         let [syncs, details, _] = std::array::from_fn(|kind| counters[kind].saturating_sub(self.counted[kind]));
         let lost = counters != self.counted;
         self.counted = counters;
@@ -201,7 +215,11 @@ impl Tracer {
         Ok(())
     }
 
-    fn look_for_open(&mut self, now: u64, hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    fn look_for_open(
+        &mut self,
+        now: u64,
+        hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         self.oldest_open_ns = 0;
         let slots: Vec<u32> = self.slots.keys().copied().collect();
         for index in slots {

@@ -21,7 +21,12 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
     let kernel = Kernel::read(&roots)?;
     let mut tracer = Tracer::attach(&kernel, &options.tracing, &roots)?;
     announce(&tracer, options)?;
-    let mut view = View { out: std::io::stdout().lock(), json: options.json, left: options.count, unix_offset_ns: tracer.unix_offset_ns };
+    let mut view = View {
+        out: std::io::stdout().lock(),
+        json: options.json,
+        left: options.count,
+        unix_offset_ns: tracer.unix_offset_ns,
+    };
     let mut interrupt = signal(SignalKind::interrupt()).context("could not wait for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("could not wait for SIGTERM")?;
     let end = options.time.map(|time| Instant::now() + time);
@@ -49,7 +54,11 @@ fn announce(tracer: &Tracer, options: &Watch) -> anyhow::Result<()> {
     let mut err = std::io::stderr().lock();
     for attached in tracer.probes.attached() {
         if let crate::probes::table::State::Missing(why) = &attached.state {
-            writeln!(err, "fsyncscope: {} is missing ({why}); without it, {}", attached.probe.name, attached.probe.lost)?;
+            writeln!(
+                err,
+                "fsyncscope: {} is missing ({why}); without it, {}",
+                attached.probe.name, attached.probe.lost
+            )?;
         }
     }
     let threshold = options.tracing.threshold;

@@ -50,8 +50,11 @@ fn a_throttles_delay_lies_before_the_submission() {
     eprintln!("{} and {} syncs, {excess:.0} ns more, {excess_before:.0} of it before", control.len(), throttled.len());
     assert!(excess > 2e6, "the throttle was not felt");
     assert!(excess_before >= 0.9 * excess, "{excess_before:.0} of {excess:.0} ns");
-    let wrong = throttled.iter().filter(|sync| confident(sync) && field::text(sync, "/cause") != "throttled");
-    assert_eq!(wrong.count(), 0, "blamed with confidence for something else");
+    // Where others take the CPU at the same time, that is true as well.
+    let wrong =
+        throttled.iter().filter(|sync| confident(sync) && field::text(sync, "/cause") != "throttled" && !of_cpu(sync));
+    let wrong: Vec<String> = wrong.map(Value::to_string).collect();
+    assert!(wrong.is_empty(), "blamed with confidence for something else: {wrong:#?}");
 }
 
 #[test]
@@ -110,6 +113,9 @@ fn bursts_found(scratch: &Scratch, mut workload: Workload, place: impl FnOnce(u3
         let share = waited_for_cpu_ns(sync) as f64 / truth as f64;
         let right = field::text(sync, "/cause") == cause && sync["culprit"].to_string().contains("cpu-hog");
         named += usize::from(share > 0.9 && right);
+        if share > 0.9 && !right {
+            eprintln!("{} {} {} {}", field::text(sync, "/cause"), sync["culprit"], sync["evidence"], sync["parts"]);
+        }
         shares.push(share);
     }
     shares.sort_by(f64::total_cmp);
@@ -241,8 +247,9 @@ fn ten_thousand_quiet_syncs_are_whole_and_nobody_is_blamed() {
     }
     assert!(remainder * 100 <= total);
     // On a machine that others use a sync may be slow, and the CPU that they took is then blamed rightly.
-    let blamed = shown.iter().filter(|sync| confident(sync) && !of_cpu(sync)).count();
-    assert_eq!(blamed, 0);
+    let blamed: Vec<String> =
+        shown.iter().filter(|sync| confident(sync) && !of_cpu(sync)).map(Value::to_string).collect();
+    assert!(blamed.is_empty(), "{blamed:#?}");
 }
 
 #[test]
@@ -265,7 +272,7 @@ fn what_is_lost_while_the_agent_is_stopped_is_counted() {
     let mut counts = (0.0, 0.0);
     let equal = wait_for(Duration::from_secs(5), || {
         let samples = agent.scrape();
-        let seen = samples.sum("fsyncscope_sync_duration_seconds_count", &[]);
+        let seen = samples.sum("fsyncscope_sync_duration_seconds_count", &[("thread", &THREAD[..15])]);
         counts = (seen, samples.sum("fsyncscope_events_lost_total", &[("kind", "sync")]));
         (counts.0 + counts.1 == made).then_some(())
     });
@@ -280,7 +287,8 @@ fn what_is_lost_while_the_agent_is_stopped_is_counted() {
 
 /// Syncs of the journal's own thread: making its file may have synced as well.
 fn of_journal(syncs: &[Value]) -> Vec<Value> {
-    syncs.iter().filter(|sync| THREAD.starts_with(field::text(sync, "/thread/name"))).cloned().collect()
+    let own = |sync: &&Value| field::number(sync, "/process/pid") == u64::from(std::process::id());
+    syncs.iter().filter(own).filter(|sync| THREAD.starts_with(field::text(sync, "/thread/name"))).cloned().collect()
 }
 
 /// Each shown sync with the operation in the journal's own book: both are in the order of one thread.
@@ -295,7 +303,7 @@ fn assert_whole(sync: &Value) {
 }
 
 fn confident(sync: &Value) -> bool {
-    field::text(sync, "/confidence") != "unknown"
+    field::text(sync, "/confidence") == "certain"
 }
 
 fn of_cpu(sync: &Value) -> bool {

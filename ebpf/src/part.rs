@@ -45,9 +45,23 @@ impl Part {
     pub const COUNT: usize = 17;
     /// All of them, by index.
     pub const ALL: [Self; Self::COUNT] = [
-        Self::OnCpu, Self::Preempted, Self::RunQueue, Self::BeforeSubmit, Self::Queue, Self::Device,
-        Self::FlushQueue, Self::FlushDevice, Self::Completion, Self::Writeback, Self::WorkerWait,
-        Self::WorkerRunQueue, Self::Worker, Self::Journal, Self::Task, Self::Unlinked, Self::Idle,
+        Self::OnCpu,
+        Self::Preempted,
+        Self::RunQueue,
+        Self::BeforeSubmit,
+        Self::Queue,
+        Self::Device,
+        Self::FlushQueue,
+        Self::FlushDevice,
+        Self::Completion,
+        Self::Writeback,
+        Self::WorkerWait,
+        Self::WorkerRunQueue,
+        Self::Worker,
+        Self::Journal,
+        Self::Task,
+        Self::Unlinked,
+        Self::Idle,
     ];
 }
 

@@ -23,7 +23,16 @@ pub struct Settings {
 
 impl Settings {
     /// What the object file holds before the agent fills it.
-    pub const UNSET: Self = Self { detail_ns: u64::MAX, stack_ns: 0, switch_has_state: 0, issue_has_queue: 0, has_io_start: 0, has_return: 0, has_registers: 0, unused: 0 };
+    pub const UNSET: Self = Self {
+        detail_ns: u64::MAX,
+        stack_ns: 0,
+        switch_has_state: 0,
+        issue_has_queue: 0,
+        has_io_start: 0,
+        has_return: 0,
+        has_registers: 0,
+        unused: 0,
+    };
 }
 
 /// Counters of what did not fit, one number each for the whole host.

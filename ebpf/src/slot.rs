@@ -84,6 +84,8 @@ pub struct Ran {
     pub tid: u32,
     pub tgid: u32,
     pub comm: [u8; 16],
+    /// Name of its process's first thread.
+    pub process: [u8; 16],
 }
 
 /// A watched disk.

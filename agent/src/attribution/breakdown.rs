@@ -42,7 +42,10 @@ const NAMES: [[(&str, &str); 2]; Part::COUNT] = [
     [("completion", "completion"), ("journal_completion", "journal: completion")],
     [("writeback", "under writeback, started by the flusher"), ("journal_writeback", "journal: under writeback")],
     [("worker_wait", "waiting for a worker"), ("journal_worker_wait", "journal: waiting for a worker")],
-    [("worker_run_queue", "worker woken, not running"), ("journal_worker_run_queue", "journal: worker woken, not running")],
+    [
+        ("worker_run_queue", "worker woken, not running"),
+        ("journal_worker_run_queue", "journal: worker woken, not running"),
+    ],
     [("worker", "worker"), ("journal_worker", "journal: worker")],
     [("journal_unseen", "waiting for the journal"), ("journal_idle", "journal: idle")],
     [REMAINDER, REMAINDER],
@@ -148,7 +151,10 @@ fn services(wait: &Wait) -> impl Iterator<Item = ((u64, u64), Part, u32)> {
     let flushes = wait.flushes.iter().map(|[issued, done]| ((*issued, *done), Part::FlushDevice));
     let inside = |from: u64, until: u64| (from.max(wait.start_ns), until.min(wait.end_ns));
     let times: Vec<_> = request.chain(flushes).filter(|((issued, _), _)| *issued != 0).collect();
-    times.into_iter().map(move |((from, until), part)| (inside(from, until), part, done_tid)).filter(|((from, until), _, _)| from < until)
+    times
+        .into_iter()
+        .map(move |((from, until), part)| (inside(from, until), part, done_tid))
+        .filter(|((from, until), _, _)| from < until)
 }
 
 fn overlap(delay: &Delay, (from, until): (u64, u64)) -> u64 {

@@ -9,7 +9,8 @@ use crate::timeline::{Sync, Timeline};
 
 /// Rows in which the thread itself, and a helper, were ready to run and did not run.
 pub const OWN_CPU: [&str; 2] = ["run_queue", "preempted"];
-pub const HELPER_CPU: [&str; 4] = ["journal_run_queue", "journal_preempted", "worker_run_queue", "journal_worker_run_queue"];
+pub const HELPER_CPU: [&str; 4] =
+    ["journal_run_queue", "journal_preempted", "worker_run_queue", "journal_worker_run_queue"];
 
 /// A sync under examination.
 pub struct Case<'a> {
@@ -43,7 +44,7 @@ impl Case<'_> {
             let inside = delay.end_ns.min(end).saturating_sub(delay.start_ns.max(start));
             delayed_ns += inside;
             for ran in delay.ran.iter().filter(|ran| ran.tid != 0) {
-                *by_task.entry((ran.name.clone(), ran.pid)).or_default() += ran.ns.min(inside);
+                *by_task.entry((ran.process.clone(), ran.pid)).or_default() += ran.ns.min(inside);
             }
         }
         let ((name, pid), ran_ns) = by_task.into_iter().max_by_key(|(_, ns)| *ns)?;
@@ -72,12 +73,21 @@ impl Occupant {
 
     /// Certain if it alone ran for four fifths of the delay.
     pub fn confidence(&self) -> Confidence {
-        if self.ran_ns.saturating_mul(5) >= self.delayed_ns.saturating_mul(4) { Confidence::Certain } else { Confidence::Likely }
+        if self.ran_ns.saturating_mul(5) >= self.delayed_ns.saturating_mul(4) {
+            Confidence::Certain
+        } else {
+            Confidence::Likely
+        }
     }
 
     /// What is known of it where it is not named.
     pub fn evidence(&self) -> Option<String> {
-        let known = format!("several tasks shared the CPU; {} (pid {}) ran the longest, for {}", self.name, self.pid, ms(self.ran_ns));
+        let known = format!(
+            "several tasks shared the CPU; {} (pid {}) ran the longest, for {}",
+            self.name,
+            self.pid,
+            ms(self.ran_ns)
+        );
         self.culprit().is_none().then_some(known)
     }
 }

@@ -1,7 +1,7 @@
 //! The device took long for the sync's own requests, much longer than it usually does, and nobody else kept it busy.
 //!
 //! Required: one request or flush at least four times slower than the median of that kind on the disk, over enough of
-//! them. Excluded: others' traffic on the disk or below. Never certain: what happens inside a device is not seen.
+//! them; on a stacked disk, a disk below that was slow as well. Excluded: others' traffic on any of them. Never certain: what happens inside a device is not seen.
 
 use super::case::{Case, ms};
 use super::cause::{Confidence, Culprit, Finding};
@@ -19,13 +19,34 @@ pub fn consider(case: &Case) -> Option<Finding> {
         return None;
     }
     let (what, took, median) = outlier(case)?;
+    if !case.sync.lower.is_empty() && lower_took(case).saturating_mul(2) < took {
+        return None;
+    }
     Some(Finding {
         explained_ns,
         confidence: Confidence::Likely,
         culprit: Some(Culprit::new("device", format!("{} itself", case.sync.disk.name))),
-        evidence: vec![format!("a {what} took {} on {}, where the median is {}", ms(took), case.sync.disk.name, ms(median))],
+        evidence: vec![format!(
+            "a {what} took {} on {}, where the median is {}",
+            ms(took),
+            case.sync.disk.name,
+            ms(median)
+        )],
         row: case.largest(&rows),
     })
+}
+
+/// The longest time that a disk below was with a request while the sync waited. A stacked disk is kernel threads and
+/// the disks below it: where those were quick, the time is not the device's.
+fn lower_took(case: &Case) -> u64 {
+    let below = case.sync.queues.iter().filter(|queue| case.sync.lower.iter().any(|disk| disk.dev == queue.disk));
+    let beside =
+        |done_ns: u64, issued_ns: u64| case.waits().any(|wait| issued_ns < wait.end_ns && wait.start_ns < done_ns);
+    let requests = below.flat_map(|queue| &queue.recent).filter(|request| request.issued_ns != 0);
+    let times = requests
+        .filter(|request| beside(request.done_ns, request.issued_ns))
+        .map(|request| request.done_ns.saturating_sub(request.issued_ns));
+    times.max().unwrap_or(0)
 }
 
 /// The slowest of the sync's requests and flushes, if it is out of the ordinary.

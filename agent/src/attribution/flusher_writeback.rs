@@ -14,7 +14,8 @@ pub fn consider(case: &Case) -> Option<Finding> {
         return None;
     }
     let requests = case.waits().filter_map(|wait| wait.request.as_ref());
-    let reason = requests.filter(|request| request.submitter == Source::Flusher).map(|request| reason(request.reason)).next();
+    let reason =
+        requests.filter(|request| request.submitter == Source::Flusher).map(|request| reason(request.reason)).next();
     let told = reason.unwrap_or("not known");
     let crowd = neighbours::on_disk(case, case.sync.disk.dev);
     let by_writer = crowd.culprit.filter(|culprit| culprit.class != "none");
@@ -23,7 +24,10 @@ pub fn consider(case: &Case) -> Option<Finding> {
         explained_ns,
         confidence: if reason.is_some() { Confidence::Certain } else { Confidence::Likely },
         culprit: Some(culprit),
-        evidence: vec![format!("for {} its pages were under writeback by the flusher, reason {told}", ms(explained_ns))],
+        evidence: vec![format!(
+            "for {} its pages were under writeback by the flusher, reason {told}",
+            ms(explained_ns)
+        )],
         row: case.largest(&rows),
     })
 }
@@ -31,7 +35,10 @@ pub fn consider(case: &Case) -> Option<Finding> {
 /// Why the flusher wrote, for the row.
 pub(super) fn note(waits: &[Wait]) -> Option<String> {
     let requests = waits.iter().filter_map(|wait| wait.request.as_ref());
-    requests.filter(|request| request.submitter == Source::Flusher).map(|request| format!("reason: {}", reason(request.reason))).next()
+    requests
+        .filter(|request| request.submitter == Source::Flusher)
+        .map(|request| format!("reason: {}", reason(request.reason)))
+        .next()
 }
 
 /// The kernel's word for a reason (`enum wb_reason`, the same numbers since 5.10).

@@ -13,7 +13,10 @@ pub fn consider(case: &Case) -> Option<Finding> {
     }
     let occupant = case.occupant(case.sync.journal_delays.iter().chain(&case.sync.worker_delays));
     let confidence = occupant.as_ref().map_or(Confidence::Likely, |occupant| occupant.confidence());
-    let ready = |who: &str, ns: u64| (ns.saturating_mul(20) >= helpers).then(|| format!("{who} was ready to run for {} and did not get a CPU", ms(ns)));
+    let ready = |who: &str, ns: u64| {
+        (ns.saturating_mul(20) >= helpers)
+            .then(|| format!("{who} was ready to run for {} and did not get a CPU", ms(ns)))
+    };
     let mut evidence: Vec<String> = Vec::new();
     evidence.extend(ready("the journal thread", case.ns(&HELPER_CPU[..2])));
     evidence.extend(ready("a kernel worker", case.ns(&HELPER_CPU[2..])));

@@ -21,12 +21,21 @@ fn by_handle(case: &Case, explained_ns: u64) -> Option<Finding> {
     if explained_ns == 0 {
         return None;
     }
-    let waits = case.sync.journal_waits.iter().filter(|wait| wait.request.is_none() && wait.function == 0 && wait.waker_tid != 0);
+    let waits = case
+        .sync
+        .journal_waits
+        .iter()
+        .filter(|wait| wait.request.is_none() && wait.function == 0 && wait.waker_tid != 0);
     let holder = waits.max_by_key(|wait| wait.end_ns - wait.start_ns);
     Some(Finding {
         explained_ns,
         confidence: Confidence::Likely,
-        culprit: holder.map(|wait| Culprit::new(&wait.waker, format!("{} (tid {}) held a handle of the transaction", wait.waker, wait.waker_tid))),
+        culprit: holder.map(|wait| {
+            Culprit::new(
+                &wait.waker,
+                format!("{} (tid {}) held a handle of the transaction", wait.waker, wait.waker_tid),
+            )
+        }),
         evidence: vec![format!("the commit waited {} for operations that were still running", ms(explained_ns))],
         row: None,
     })
@@ -61,7 +70,8 @@ fn ordered_ns(case: &Case, commit: &Commit) -> u64 {
                 request.inode != 0 && request.inode_dev == event.dev && request.inode != event.inode
             })
     });
-    inside(case, commit.flushing_ns, commit.logging_ns) + of_others.map(|wait| inside(case, wait.start_ns.max(commit.logging_ns), wait.end_ns)).sum::<u64>()
+    inside(case, commit.flushing_ns, commit.logging_ns)
+        + of_others.map(|wait| inside(case, wait.start_ns.max(commit.logging_ns), wait.end_ns)).sum::<u64>()
 }
 
 fn inside(case: &Case, from: u64, until: u64) -> u64 {

@@ -67,7 +67,12 @@ pub fn on_disk(case: &Case, disk: u32) -> Neighbours {
         own_bytes,
         covered_ns: covered(&windows, busy),
         waited_ns: windows.iter().map(|(from, until)| until - from).sum(),
-        depth: case.waits().filter_map(|wait| wait.request.as_ref()).map(|request| request.in_flight).max().unwrap_or(0),
+        depth: case
+            .waits()
+            .filter_map(|wait| wait.request.as_ref())
+            .map(|request| request.in_flight)
+            .max()
+            .unwrap_or(0),
     }
 }
 
@@ -144,15 +149,23 @@ fn culprit(case: &Case, key: &Key, share: &Share) -> Culprit {
         Key::Task(tid, comm) => Culprit::new(comm, format!("{comm} (tid {tid}): {amount}")),
         Key::File(dev, inode) => {
             let known = case.names.file(*dev, *inode);
-            let path = known.map_or_else(|| format!("inode {inode} of {}", case.names.disk_of(*dev).name), |known| known.path.clone());
+            let path = known.map_or_else(
+                || format!("inode {inode} of {}", case.names.disk_of(*dev).name),
+                |known| known.path.clone(),
+            );
             let writers = known.map(|known| known.writers.as_slice()).unwrap_or_default();
             match writers {
                 [] => Culprit::new("none", format!("a writer of {path} that is not known: {amount}{via}")),
-                [only] => Culprit::new(&only.name, format!("{} (pid {}) writing {path}: {amount}{via}", only.name, only.pid)),
+                [only] => {
+                    Culprit::new(&only.name, format!("{} (pid {}) writing {path}: {amount}{via}", only.name, only.pid))
+                }
                 [first, rest @ ..] => {
                     let same = rest.iter().all(|writer| writer.name == first.name);
                     let class = if same { first.name.as_str() } else { "several" };
-                    Culprit::new(class, format!("one of {} writers of {path}, such as {}: {amount}{via}", writers.len(), first.name))
+                    Culprit::new(
+                        class,
+                        format!("one of {} writers of {path}, such as {}: {amount}{via}", writers.len(), first.name),
+                    )
                 }
             }
         }

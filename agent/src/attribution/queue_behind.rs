@@ -7,7 +7,8 @@ use super::case::Case;
 use super::cause::{Confidence, Finding};
 use super::neighbours;
 
-const LINE: [&str; 6] = ["before_submit", "queue", "flush_queue", "journal_before_submit", "journal_queue", "journal_flush_queue"];
+const LINE: [&str; 6] =
+    ["before_submit", "queue", "flush_queue", "journal_before_submit", "journal_queue", "journal_flush_queue"];
 const INSIDE: [&str; 4] = ["device", "flush_device", "journal_device", "journal_flush_device"];
 
 pub fn consider(case: &Case) -> Option<Finding> {

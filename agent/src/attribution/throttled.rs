@@ -8,7 +8,8 @@ use super::cause::{Confidence, Culprit, Finding};
 use crate::event::Source;
 
 pub fn consider(case: &Case) -> Option<Finding> {
-    let dispatched = |wait: &&crate::event::Wait| wait.request.as_ref().is_some_and(|request| request.submitter == Source::Throttle);
+    let dispatched =
+        |wait: &&crate::event::Wait| wait.request.as_ref().is_some_and(|request| request.submitter == Source::Throttle);
     let held: u64 = case
         .waits()
         .filter(dispatched)
@@ -21,7 +22,10 @@ pub fn consider(case: &Case) -> Option<Finding> {
     Some(Finding {
         explained_ns,
         confidence: Confidence::Certain,
-        culprit: Some(Culprit::new("throttle", format!("a block throttle (io.max or blkio.throttle) on {}", case.sync.disk.name))),
+        culprit: Some(Culprit::new(
+            "throttle",
+            format!("a block throttle (io.max or blkio.throttle) on {}", case.sync.disk.name),
+        )),
         evidence: vec![format!("its request was held for {} until the throttle's dispatcher submitted it", ms(held))],
         row: case.largest(&["before_submit", "journal_before_submit"]),
     })

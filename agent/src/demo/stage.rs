@@ -19,7 +19,9 @@ impl Stage {
     pub fn set() -> anyhow::Result<Self> {
         own_mounts().context("could not make a mount namespace for the scratch disk; run as root")?;
         let directory = std::env::temp_dir().join(format!("fsyncscope-demo-{}", std::process::id()));
-        std::fs::create_dir(&directory).with_context(|| format!("could not create {}; set TMPDIR to a directory with 1 GiB free", directory.display()))?;
+        std::fs::create_dir(&directory).with_context(|| {
+            format!("could not create {}; set TMPDIR to a directory with 1 GiB free", directory.display())
+        })?;
         let mut stage = Self { directory, device: String::new() };
         let image = stage.directory.with_extension("img");
         let built = stage.build(&image);
@@ -68,16 +70,28 @@ fn own_mounts() -> std::io::Result<()> {
     let results = unsafe {
         [
             libc::unshare(libc::CLONE_NEWNS),
-            libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, std::ptr::null()),
+            libc::mount(
+                c"none".as_ptr(),
+                c"/".as_ptr(),
+                std::ptr::null(),
+                libc::MS_REC | libc::MS_PRIVATE,
+                std::ptr::null(),
+            ),
         ]
     };
     if results == [0, 0] { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 fn tool(name: &str, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {
-    let output = Command::new(name).args(arguments).output().with_context(|| format!("could not start {name}; install util-linux and e2fsprogs"))?;
+    let output = Command::new(name)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("could not start {name}; install util-linux and e2fsprogs"))?;
     if !output.status.success() {
-        bail!("{name} failed: {}; check that loop devices are to be had and that TMPDIR has 1 GiB free", String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "{name} failed: {}; check that loop devices are to be had and that TMPDIR has 1 GiB free",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -43,7 +43,8 @@ fn head(sync: &Sync, unix_offset_ns: i64, state: &str) -> String {
     let event = &sync.event;
     let mut out = String::new();
     let milliseconds = ((sync.duration_ns() + 500) / 1000) as f64 / 1e3;
-    let who = if sync.process == event.thread { sync.process.clone() } else { format!("{} {}", sync.process, event.thread) };
+    let who =
+        if sync.process == event.thread { sync.process.clone() } else { format!("{} {}", sync.process, event.thread) };
     let line = format!("{state}{milliseconds:.3} ms  {}  {who} (pid {}, tid {})", sync.operation, event.pid, event.tid);
     let _ = writeln!(out, "{line}");
     let path = sync.file.path.as_deref().unwrap_or("path not known");

@@ -42,8 +42,14 @@ impl Baselines {
     /// Learns from the writes of a queue picture that no earlier one had.
     pub fn learn_queue(&mut self, queue: &Queue) {
         let newest = self.newest.get(&queue.disk).copied().unwrap_or(0);
-        let is_new = |request: &&Request| request.done_ns > newest && request.issued_ns != 0 && request.command & 1 != 0;
-        let times: Vec<(u64, u64)> = queue.recent.iter().filter(is_new).map(|request| (request.done_ns, request.done_ns.saturating_sub(request.issued_ns))).collect();
+        let is_new =
+            |request: &&Request| request.done_ns > newest && request.issued_ns != 0 && request.command & 1 != 0;
+        let times: Vec<(u64, u64)> = queue
+            .recent
+            .iter()
+            .filter(is_new)
+            .map(|request| (request.done_ns, request.done_ns.saturating_sub(request.issued_ns)))
+            .collect();
         for (done, time) in times {
             self.add(queue.disk, Kind::Write, time);
             let newest = self.newest.entry(queue.disk).or_default();

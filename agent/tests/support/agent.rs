@@ -97,7 +97,8 @@ impl Agent {
     /// One scrape of /metrics.
     pub fn scrape(&self) -> Samples {
         let port = self.port.expect("only `run` has a port");
-        let answer = http::get(([127, 0, 0, 1], port).into(), "/metrics", "text/plain;version=0.0.4").expect("scrape the agent");
+        let answer =
+            http::get(([127, 0, 0, 1], port).into(), "/metrics", "text/plain;version=0.0.4").expect("scrape the agent");
         assert_eq!(answer.status, 200, "{}", answer.body);
         Samples::parse(&answer.body)
     }

@@ -139,7 +139,8 @@ impl Bookie {
 
     /// The bookie's own metrics.
     pub fn scrape(&self) -> Samples {
-        let answer = http::get(([127, 0, 0, 1], self.metrics_port).into(), "/metrics", "text/plain;version=0.0.4").expect("scrape the bookie");
+        let answer = http::get(([127, 0, 0, 1], self.metrics_port).into(), "/metrics", "text/plain;version=0.0.4")
+            .expect("scrape the bookie");
         assert_eq!(answer.status, 200);
         Samples::parse(&answer.body)
     }

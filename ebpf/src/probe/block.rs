@@ -1,7 +1,7 @@
 //! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
 
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{BUCKETS, RECENT, REASONS, REQUESTS};
+use fsyncscope_ebpf::limits::{BUCKETS, REASONS, RECENT, REQUESTS};
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Request, Role, Stage, Submitter};
 
@@ -175,7 +175,9 @@ fn head_of(page: u64) -> u64 {
 fn add_in_flight(disk: &mut Disk, amount: i32) {
     let target = &raw mut disk.in_flight;
     // SAFETY: an aligned word of a map value.
-    unsafe { core::intrinsics::atomic_xadd::<u32, u32, { core::intrinsics::AtomicOrdering::Relaxed }>(target, amount as u32) };
+    unsafe {
+        core::intrinsics::atomic_xadd::<u32, u32, { core::intrinsics::AtomicOrdering::Relaxed }>(target, amount as u32)
+    };
 }
 
 /// A request is given to the driver.
@@ -273,7 +275,9 @@ fn finish_transfer(index: u32, request: &Request) {
 fn copy(to: *mut Request, from: &Request) {
     for word in 0..size_of::<Request>() / 8 {
         // SAFETY: both are whole requests.
-        unsafe { to.cast::<u64>().add(word).write_volatile((&raw const *from).cast::<u64>().add(word).read_volatile()) };
+        unsafe {
+            to.cast::<u64>().add(word).write_volatile((&raw const *from).cast::<u64>().add(word).read_volatile())
+        };
     }
 }
 

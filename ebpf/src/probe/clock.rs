@@ -89,10 +89,22 @@ pub fn add_difference(sync: &mut Slot, helper: &Slot, now_ns: u64) {
         })* };
     }
     hands!(
-        Idle, BeforeSubmit, FlushQueue, FlushDevice, Queue, Device, Task, Writeback, Unlinked, WorkerWait,
-        WorkerRunQueue, Worker, Completion
+        Idle,
+        BeforeSubmit,
+        FlushQueue,
+        FlushDevice,
+        Queue,
+        Device,
+        Task,
+        Writeback,
+        Unlinked,
+        WorkerWait,
+        WorkerRunQueue,
+        Worker,
+        Completion
     );
-    sync.journal_hands[Part::OnCpu as usize] += gained(helper, sync, Part::OnCpu) + now_ns.saturating_sub(helper.since_ns);
+    sync.journal_hands[Part::OnCpu as usize] +=
+        gained(helper, sync, Part::OnCpu) + now_ns.saturating_sub(helper.since_ns);
     sync.journal_hands[Part::Preempted as usize] += gained(helper, sync, Part::Preempted);
     sync.journal_hands[Part::RunQueue as usize] += gained(helper, sync, Part::RunQueue);
     if excess != 0 {

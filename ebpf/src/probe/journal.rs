@@ -36,7 +36,10 @@ pub fn started<M: Memory>(journal: Object, transaction: Object) {
     slot.ended = 0;
     slot.phases = [now, 0, 0, 0];
     slot.reason = if offset!(transaction_number) != ABSENT { peek!(transaction, transaction_number: u32) } else { 0 };
-    if slot.dev == dev && slot.disk != 0 && sync::filesystem(slot.filesystem).is_some_and(|known| known.journal == index) {
+    if slot.dev == dev
+        && slot.disk != 0
+        && sync::filesystem(slot.filesystem).is_some_and(|known| known.journal == index)
+    {
         return;
     }
     let place = sync::filesystem_index(dev);

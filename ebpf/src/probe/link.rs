@@ -94,7 +94,10 @@ fn completed_here(slot: &Slot, now: u64, waker_tid: u32, found: &mut Found) {
         && now - last.done_ns <= COMPLETION_NS
         && last.disk != 0
         && (last.disk == slot.disk || last.disk == slot.log_disk);
-    if fits && last.entry < REQUESTS && let Some(tracked) = REQUEST.get_ptr(last.entry) {
+    if fits
+        && last.entry < REQUESTS
+        && let Some(tracked) = REQUEST.get_ptr(last.entry)
+    {
         // SAFETY: the request is freed only after the wake-up that it causes.
         found.request = unsafe { &raw const (*tracked).request };
         found.disk = last.disk;
@@ -114,7 +117,9 @@ fn cut_by_request(cut: &mut Cut, found: &mut Found, until_ns: u64) {
         found.part = Part::Writeback;
         return;
     }
-    if request.command & FLUSH_LEGS != 0 && let Some(disk) = disk(found.disk.wrapping_sub(1)) {
+    if request.command & FLUSH_LEGS != 0
+        && let Some(disk) = disk(found.disk.wrapping_sub(1))
+    {
         flush_legs(disk, request, &mut found.legs);
     }
     let legs = &found.legs;
@@ -160,7 +165,11 @@ fn cut_by_worker(slot: &Slot, cut: &mut Cut, now: u64, worker: Option<&Slot>, fo
         let mut back = 1;
         while back <= SEARCHED {
             let candidate = &disk.recent[disk.completed.wrapping_sub(back) as usize & (RECENT - 1)];
-            if candidate.inode == slot.inode && candidate.inode_dev == slot.dev && candidate.done_ns >= from && candidate.done_ns <= now {
+            if candidate.inode == slot.inode
+                && candidate.inode_dev == slot.dev
+                && candidate.done_ns >= from
+                && candidate.done_ns <= now
+            {
                 found.request = candidate;
                 break;
             }

@@ -46,7 +46,8 @@ pub static COMPLETED: PerCpuArray<Completed> = PerCpuArray::with_max_entries(1, 
 pub static LEFT: PerCpuArray<Left> = PerCpuArray::with_max_entries(1, 0);
 /// Requests by disk, kind, submitter, phase and bucket; after the buckets, the sum in ns.
 #[map]
-pub static HISTOGRAM: Array<u64> = Array::with_max_entries(DISKS * 3 * Submitter::COUNT as u32 * 2 * (BUCKETS as u32 + 1), 0);
+pub static HISTOGRAM: Array<u64> =
+    Array::with_max_entries(DISKS * 3 * Submitter::COUNT as u32 * 2 * (BUCKETS as u32 + 1), 0);
 /// Bytes written by the flusher, by disk and reason.
 #[map]
 pub static WRITEBACK: Array<u64> = Array::with_max_entries(DISKS * REASONS as u32, 0);
@@ -95,7 +96,12 @@ pub fn waiting() -> u32 {
 #[inline(always)]
 pub fn add_waiting(amount: i32) {
     // SAFETY: an aligned word of plain memory, added to atomically.
-    unsafe { core::intrinsics::atomic_xadd::<u32, u32, { core::intrinsics::AtomicOrdering::Relaxed }>(&raw mut WAITING, amount as u32) };
+    unsafe {
+        core::intrinsics::atomic_xadd::<u32, u32, { core::intrinsics::AtomicOrdering::Relaxed }>(
+            &raw mut WAITING,
+            amount as u32,
+        )
+    };
 }
 
 /// Slot of a task, 0 if it is not watched.

@@ -25,19 +25,28 @@ pub static SETTINGS: Global<Settings> = Global::new(Settings::UNSET);
 /// One offset of the table.
 macro_rules! offset {
     ($field:ident) => {
-        $crate::probe::memory::frozen::<u32>((&raw const $crate::probe::memory::LAYOUT).cast(), core::mem::offset_of!(fsyncscope_ebpf::layout::Layout, $field))
+        $crate::probe::memory::frozen::<u32>(
+            (&raw const $crate::probe::memory::LAYOUT).cast(),
+            core::mem::offset_of!(fsyncscope_ebpf::layout::Layout, $field),
+        )
     };
 }
 /// One setting.
 macro_rules! setting {
     ($field:ident: $type:ty) => {
-        $crate::probe::memory::frozen::<$type>((&raw const $crate::probe::memory::SETTINGS).cast(), core::mem::offset_of!(fsyncscope_ebpf::settings::Settings, $field))
+        $crate::probe::memory::frozen::<$type>(
+            (&raw const $crate::probe::memory::SETTINGS).cast(),
+            core::mem::offset_of!(fsyncscope_ebpf::settings::Settings, $field),
+        )
     };
 }
 /// One function address.
 macro_rules! function {
     ($field:ident) => {
-        $crate::probe::memory::frozen::<u64>((&raw const $crate::probe::memory::FUNCTIONS).cast(), core::mem::offset_of!(fsyncscope_ebpf::layout::Functions, $field))
+        $crate::probe::memory::frozen::<u64>(
+            (&raw const $crate::probe::memory::FUNCTIONS).cast(),
+            core::mem::offset_of!(fsyncscope_ebpf::layout::Functions, $field),
+        )
     };
 }
 /// One field of an object, read the way of `$memory`.

@@ -25,14 +25,15 @@ macro_rules! probe {
         #[btf_tracepoint]
         pub fn $name($context: BtfTracePointContext) -> i32 {
             type $memory = Typed;
+            let _ = core::marker::PhantomData::<$memory>;
             $body;
             0
         }
         $(#[$doc])*
         #[raw_tracepoint]
         pub fn $raw($context: RawTracePointContext) -> i32 {
-            #[allow(dead_code)]
             type $memory = Probed;
+            let _ = core::marker::PhantomData::<$memory>;
             $body;
             0
         }
@@ -50,13 +51,13 @@ probe! {
     ext4_sync_file_enter, ext4_sync_file_enter_raw => |M, context| {
         let file: Object = context.argument(0);
         let inode = memory::peek!(file, file_inode: Object);
-        sync::enter::<Through<M>>(inode, file, context.argument::<u32>(1), End::Event)
+        sync::enter::<M>(inode, file, context.argument::<u32>(1), End::Event)
     };
     ext4_sync_file_exit, ext4_sync_file_exit_raw => |M, context| sync::leave(context.argument::<i32>(1));
     xfs_file_fsync, xfs_file_fsync_raw => |M, context| {
         let inode: Object = context.argument(0);
         let inode = inode.wrapping_add(offset!(xfs_inode_vfs) as usize);
-        sync::enter::<Through<M>>(inode, core::ptr::null(), 0, End::Return)
+        sync::enter::<M>(inode, core::ptr::null(), 0, End::Return)
     };
     block_io_start, block_io_start_raw => |M, context| block::started::<M>(context.argument(0));
     block_rq_issue, block_rq_issue_raw => |M, context| {
@@ -79,33 +80,4 @@ probe! {
 #[inline(always)]
 fn returned<M: Memory>() {
     sync::returned(current_tid())
-}
-
-/// Reads through the helper whatever the program's kind, for pointers that lost their type on the way.
-pub enum Through<M: Memory> {
-    #[allow(dead_code)]
-    Never(core::convert::Infallible, core::marker::PhantomData<M>),
-}
-
-impl<M: Memory> Memory for Through<M> {
-    #[inline(always)]
-    fn read<T: Copy>(object: Object, offset: u32) -> T {
-        memory::load(object, offset)
-    }
-    #[inline(always)]
-    fn address(object: Object) -> u64 {
-        M::address(object)
-    }
-    #[inline(always)]
-    fn current() -> Object {
-        M::current()
-    }
-    #[inline(always)]
-    fn registers() -> Object {
-        M::registers()
-    }
-    #[inline(always)]
-    fn stack(task: Object, stack: *mut u8, bytes: u32) {
-        M::stack(task, stack, bytes);
-    }
 }

@@ -8,7 +8,7 @@ use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Role, Slot, Stage};
 
 use super::maps::{FREE, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
-use super::memory::{Object, now_ns, offset, load, peek};
+use super::memory::{Object, load, now_ns, offset, peek};
 
 /// Watches the current task in a role, or says that there is no room.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! The scheduler's events: where each watched task's time goes, and what ended each of its waits.
 
-use fsyncscope_ebpf::event::{DelayRecord, End, Header, Kind};
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel as copy_bytes;
+use fsyncscope_ebpf::event::{DelayRecord, End, Header, Kind};
 use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::RAN;
 use fsyncscope_ebpf::part::{BLOCKED, Part};
@@ -30,7 +30,10 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
     if waiting() != 0 {
         remember(previous, previous_tid, now);
     }
-    if out != 0 && let Some(slot) = slot(out) && slot.tid == previous_tid {
+    if out != 0
+        && let Some(slot) = slot(out)
+        && slot.tid == previous_tid
+    {
         let preempted: u32 = context.argument::<u32>(0) & 1;
         let state: u64 = if setting!(switch_has_state: u32) != 0 {
             context.argument::<u32>(3) as u64
@@ -41,7 +44,10 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
         };
         switched_out::<M>(out, slot, now, preempted != 0 || state == 0);
     }
-    if into != 0 && let Some(slot) = slot(into) && slot.tid == next_tid {
+    if into != 0
+        && let Some(slot) = slot(into)
+        && slot.tid == next_tid
+    {
         switched_in(into, slot, now);
     }
 }
@@ -123,6 +129,7 @@ fn remember(previous: Object, tid: u32, now: u64) {
         (*place).tid = tid;
         (*place).tgid = peek!(previous, task_tgid: u32);
         (*place).comm = peek!(previous, task_comm: [u8; 16]);
+        (*place).process = peek!(peek!(previous, task_group_leader: Object), task_comm: [u8; 16]);
     }
 }
 

@@ -8,7 +8,7 @@ use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage};
 
 use super::clock::{copy, elapse};
 use super::maps::{DISK_COUNT, DISK_GATE, FILESYSTEM, IGNORED, add, count, disk, emit, slot_of};
-use super::memory::{Memory, Object, current_tid, field, now_ns, offset, peek, setting};
+use super::memory::{Memory, Object, current_tid, now_ns, offset, peek, setting};
 use super::names;
 
 const PF_KTHREAD: u32 = 0x0020_0000;
@@ -61,8 +61,8 @@ fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now
         }
     }
     slot.after = [0; 4];
-    slot.inode = field!(M, inode, inode_number: u64);
-    slot.dev = field!(M, field!(M, inode, inode_super: Object), super_dev: u32);
+    slot.inode = peek!(inode, inode_number: u64);
+    slot.dev = peek!(peek!(inode, inode_super: Object), super_dev: u32);
     slot.datasync = datasync;
     slot.end = end as u32;
     slot.result = 0;
