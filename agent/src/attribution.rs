@@ -50,7 +50,9 @@ const CAUSES: [(Cause, Consider); 8] = [
 
 /// Explains a sync with what the timeline knows of names.
 pub fn explain(sync: Sync, names: &Timeline) -> Explanation {
-    let breakdown = Breakdown::of(&sync);
+    let mut breakdown = Breakdown::of(&sync);
+    breakdown.note("writeback", flusher_writeback::note(&sync.waits));
+    breakdown.note("journal_writeback", flusher_writeback::note(&sync.journal_waits));
     let verdict = judge(&Case { sync: &sync, breakdown: &breakdown, names });
     let mut explanation = Explanation { sync, breakdown, verdict };
     explanation.attach_culprit();

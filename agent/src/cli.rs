@@ -67,7 +67,7 @@ pub struct Tracing {
     pub record: Option<PathBuf>,
     /// Bytes of the ring between kernel and agent, a power of two
     #[arg(long, value_name = "BYTES", value_parser = ring_bytes, default_value = "4194304", hide_short_help = true)]
-    pub ring: u32,
+    pub ring_bytes: u32,
     /// Load the probes as raw tracepoints, as kernels do that lack types
     #[arg(long, hide_short_help = true)]
     pub raw: bool,
@@ -100,6 +100,9 @@ pub struct Run {
     /// Lines of spikes a second at most; more are counted, not printed
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub lines: u32,
+    /// Time for which a thread's series stay after its end, so that a last scrape sees them
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", hide_short_help = true)]
+    pub keep_series: Duration,
 }
 
 #[derive(Args, Debug)]

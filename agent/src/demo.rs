@@ -37,7 +37,7 @@ pub fn demo(options: &Demo) -> anyhow::Result<ExitCode> {
         threshold: THRESHOLD,
         open: Duration::from_secs(1),
         record: None,
-        ring: fsyncscope_ebpf::limits::RING,
+        ring_bytes: fsyncscope_ebpf::limits::RING,
         raw: false,
         selectors: Selectors { process: vec![actor::JOURNAL.into()], ..Selectors::default() },
     };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::attribution::{Breakdown, Cause, Confidence, Explanation};
+use crate::attribution::{Breakdown, Cause, Confidence, Explanation, Row};
 use crate::event::{Disk, Open};
 use crate::timeline::{Operation, Sync, Timeline};
 
@@ -81,7 +81,14 @@ fn result(sync: &Sync) -> Value {
 
 fn parts(breakdown: &Breakdown) -> Vec<Value> {
     assert_eq!(breakdown.sum_ns(), breakdown.whole_ns, "the parts of a sync sum to its duration");
-    breakdown.rows.iter().map(|row| json!({"name": row.name, "ns": row.ns, "detail": row.culprit.as_deref().unwrap_or(row.title)})).collect()
+    breakdown.rows.iter().map(|row| json!({"name": row.name, "ns": row.ns, "detail": detail(row)})).collect()
+}
+
+/// Title, note and culprit of a row in one text.
+fn detail(row: &Row) -> String {
+    let Row { name: _, title, ns: _, note, culprit } = row;
+    let more = [note, culprit].into_iter().flatten();
+    more.fold((*title).to_owned(), |text, more| format!("{text}; {more}"))
 }
 
 fn after(sync: &Sync) -> Vec<Value> {

@@ -45,7 +45,7 @@ pub async fn run(options: &Run) -> anyhow::Result<ExitCode> {
     let listener = serve::bind(options.listen)?;
     let kernel = Kernel::read(&roots)?;
     let tracer = Tracer::attach(&kernel, &options.tracing, &roots)?;
-    let mut daemon = Daemon::new(tracer, options.lines, roots.clone());
+    let mut daemon = Daemon::new(tracer, options, roots.clone());
     if let Err(why) = crate::select::Selectors::compile(&options.tracing.selectors)?.check_present(&roots) {
         say(&format!("{why:#}; waiting for it to appear"))?;
     }
@@ -96,10 +96,13 @@ struct Output {
     second_ns: u64,
     /// Living threads by process and thread name: the last one takes the series with it.
     living: HashMap<(String, String), u32>,
+    /// Names whose last thread has ended, and when: their series stay until a last scrape had its chance.
+    ended: HashMap<(String, String), u64>,
+    keep_series_ns: u64,
 }
 
 impl Daemon {
-    fn new(tracer: Tracer, lines_a_second: u32, roots: Roots) -> Self {
+    fn new(tracer: Tracer, options: &Run, roots: Roots) -> Self {
         let metrics = Arc::new(Metrics::new());
         for attached in tracer.probes.attached() {
             let state = if matches!(attached.state, State::Missing(_)) { ProbeState::Missing } else { ProbeState::Attached };
@@ -108,11 +111,13 @@ impl Daemon {
         let output = Output {
             metrics: metrics.clone(),
             unix_offset_ns: tracer.unix_offset_ns,
-            lines_a_second,
+            lines_a_second: options.lines,
             lines: 0,
             suppressed: 0,
             second_ns: 0,
             living: HashMap::new(),
+            ended: HashMap::new(),
+            keep_series_ns: options.keep_series.as_nanos() as u64,
         };
         Self { tracer, metrics, output, collected: None, roots }
     }
@@ -191,8 +196,8 @@ impl Output {
                 self.print(&report::json(&slow, self.unix_offset_ns).to_string())?;
             }
             Outcome::Open(open) => self.print(&report::open_json(&open, self.unix_offset_ns).to_string())?,
-            Outcome::Began(thread) => *self.living.entry((thread.process, thread.thread)).or_default() += 1,
-            Outcome::Ended(thread) => self.forget(&thread),
+            Outcome::Began(thread) => self.begin(thread),
+            Outcome::Ended(thread) => self.end(thread),
         }
         Ok(())
     }
@@ -215,15 +220,33 @@ impl Output {
         }
     }
 
-    fn forget(&mut self, thread: &Thread) {
-        let name = (thread.process.clone(), thread.thread.clone());
-        let left = self.living.get(&name).map_or(0, |count| count.saturating_sub(1));
-        if left > 0 {
-            self.living.insert(name, left);
-        } else {
-            self.living.remove(&name);
-            self.metrics.forget_thread(&thread.process, &thread.thread);
+    fn begin(&mut self, thread: Thread) {
+        let name = (thread.process, thread.thread);
+        self.ended.remove(&name);
+        *self.living.entry(name).or_default() += 1;
+    }
+
+    fn end(&mut self, thread: Thread) {
+        let name = (thread.process, thread.thread);
+        match self.living.get_mut(&name) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                self.living.remove(&name);
+                self.ended.insert(name, self.second_ns);
+            }
         }
+    }
+
+    /// Gives up the series of names whose last thread ended some time ago.
+    fn forget(&mut self, now_ns: u64) {
+        let Self { ended, metrics, keep_series_ns, .. } = self;
+        ended.retain(|(process, thread), since_ns| {
+            let keep = now_ns.saturating_sub(*since_ns) < *keep_series_ns;
+            if !keep {
+                metrics.forget_thread(process, thread);
+            }
+            keep
+        });
     }
 
     /// A line, unless this second has had its share; what is left out is told at the next second.
@@ -243,6 +266,7 @@ impl Output {
         }
         self.second_ns = now_ns;
         self.lines = 0;
+        self.forget(now_ns);
         match std::mem::take(&mut self.suppressed) {
             0 => Ok(()),
             count => say(&format!("{count} more spikes in the last second are counted but not printed; raise --lines or --threshold")),

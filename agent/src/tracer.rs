@@ -70,7 +70,7 @@ impl Tracer {
             anyhow::Ok(Recorder::new(BufWriter::new(file)))
         });
         let threshold_ns = options.threshold.as_nanos() as u64;
-        let choice = Choice { ring_bytes: options.ring, raw: options.raw, ..Choice::for_threshold(threshold_ns) };
+        let choice = Choice { ring_bytes: options.ring_bytes, raw: options.raw, ..Choice::for_threshold(threshold_ns) };
         let mut tracer = Self {
             recorder: recorder.transpose()?,
             probes: kernel.attach(&choice)?,

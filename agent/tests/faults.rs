@@ -89,7 +89,7 @@ fn a_hogs_bursts_are_the_time_that_a_commit_waits_for_its_cpu() {
 /// is in the parts that are waits for a CPU, in rising order. Wants the cause, and the hog named, for most of those that
 /// found it.
 fn bursts_found(scratch: &Scratch, mut workload: Workload, place: impl FnOnce(u32), cause: &str) -> Vec<f64> {
-    let agent = Agent::watch(&["--threshold", "0", "--thread", THREAD]);
+    let agent = Agent::watch(&["--threshold", "0", "--file", "*/1.txn"]);
     workload.think_us = 200;
     let journal = workload.spawn();
     place(journal.tid());
@@ -131,7 +131,7 @@ fn pages_that_the_flusher_took_first_are_waited_for_under_its_name() {
     let _machine = Machine::lock();
     let scratch = Scratch::new("flusher");
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 1024);
-    let agent = Agent::run(&["--threshold", "5ms", "--thread", THREAD]);
+    let agent = Agent::run(&["--threshold", "5ms", "--file", "*/1.txn"]);
     let before = agent.scrape();
     let early = EarlyFlusher::new(1 << 20);
     let writer = Writer {
@@ -195,7 +195,7 @@ fn a_sync_behind_a_throttle_of_one_write_a_second_is_shown_before_it_ends() {
 
 /// Runs a journal, puts it behind a fault for 4 s, and wants it shown as open within 2 s of its first second.
 fn hangs_and_is_shown<F>(workload: Workload, fault: impl FnOnce(u32) -> F) {
-    let agent = Agent::watch(&["--threshold", "500ms", "--thread", THREAD]);
+    let agent = Agent::watch(&["--threshold", "500ms", "--file", "*/1.txn"]);
     let journal = workload.spawn();
     std::thread::sleep(Duration::from_millis(300));
     let fault = fault(journal.tid());
@@ -222,7 +222,7 @@ fn ten_thousand_quiet_syncs_are_whole_and_nobody_is_blamed() {
     let _machine = Machine::lock();
     let scratch = Scratch::new("quiet");
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
-    let agent = Agent::watch(&["--threshold", "0", "--thread", THREAD]);
+    let agent = Agent::watch(&["--threshold", "0", "--file", "*/1.txn"]);
     let mut workload = Workload::new(THREAD, disk.join("1.txn"));
     workload.place = Place::Within(1 << 20);
     workload.think_us = 100;
@@ -249,7 +249,7 @@ fn what_is_lost_while_the_agent_is_stopped_is_counted() {
     let _machine = Machine::lock();
     let scratch = Scratch::new("stopped");
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
-    let agent = Agent::run(&["--threshold", "0", "--thread", THREAD, "--ring-bytes", "65536"]);
+    let agent = Agent::run(&["--threshold", "0", "--file", "*/1.txn", "--ring-bytes", "65536"]);
     let mut workload = Workload::new(THREAD, disk.join("1.txn"));
     workload.place = Place::Within(1 << 20);
     workload.think_us = 0;

@@ -14,6 +14,8 @@ pub struct Row {
     /// For a person.
     pub title: &'static str,
     pub ns: u64,
+    /// What more is known of it.
+    pub note: Option<String>,
     pub culprit: Option<String>,
 }
 
@@ -93,6 +95,13 @@ impl Breakdown {
         self.rows.iter().find(|row| row.name == name).map_or(0, |row| row.ns)
     }
 
+    /// Says more of a row, if there is one and there is more.
+    pub(super) fn note(&mut self, name: &str, note: Option<String>) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.name == name) {
+            row.note = note;
+        }
+    }
+
     fn add(&mut self, hands: &Hands, side: usize) {
         for (names, ns) in NAMES.iter().zip(hands) {
             self.put(names[side], *ns);
@@ -102,7 +111,7 @@ impl Breakdown {
     fn put(&mut self, (name, title): (&'static str, &'static str), ns: u64) {
         match self.rows.iter_mut().find(|row| row.name == name) {
             Some(row) => row.ns += ns,
-            None if ns > 0 => self.rows.push(Row { name, title, ns, culprit: None }),
+            None if ns > 0 => self.rows.push(Row { name, title, ns, note: None, culprit: None }),
             None => {}
         }
     }

@@ -7,6 +7,10 @@ use super::cause::{Confidence, Culprit};
 use crate::event::{Delay, Wait};
 use crate::timeline::{Sync, Timeline};
 
+/// Rows in which the thread itself, and a helper, were ready to run and did not run.
+pub const OWN_CPU: [&str; 2] = ["run_queue", "preempted"];
+pub const HELPER_CPU: [&str; 4] = ["journal_run_queue", "journal_preempted", "worker_run_queue", "journal_worker_run_queue"];
+
 /// A sync under examination.
 pub struct Case<'a> {
     pub sync: &'a Sync,

@@ -5,7 +5,7 @@
 use super::case::{Case, ms};
 use super::cause::{Confidence, Culprit, Finding};
 use super::neighbours;
-use crate::event::Source;
+use crate::event::{Source, Wait};
 
 pub fn consider(case: &Case) -> Option<Finding> {
     let rows = ["writeback", "journal_writeback"];
@@ -26,6 +26,12 @@ pub fn consider(case: &Case) -> Option<Finding> {
         evidence: vec![format!("for {} its pages were under writeback by the flusher, reason {told}", ms(explained_ns))],
         row: case.largest(&rows),
     })
+}
+
+/// Why the flusher wrote, for the row.
+pub(super) fn note(waits: &[Wait]) -> Option<String> {
+    let requests = waits.iter().filter_map(|wait| wait.request.as_ref());
+    requests.filter(|request| request.submitter == Source::Flusher).map(|request| format!("reason: {}", reason(request.reason))).next()
 }
 
 /// The kernel's word for a reason (`enum wb_reason`, the same numbers since 5.10).

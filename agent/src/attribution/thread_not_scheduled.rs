@@ -1,25 +1,25 @@
 //! The syncing thread was runnable, but did not run.
 //!
-//! Required: its own run-queue time. The culprit is the task that ran on that CPU just before it.
+//! Required: its own run-queue time, more than its helpers'; theirs counts with it, since it is the same shortage. The
+//! culprit is the task that ran on that CPU just before it.
 
-use super::case::{Case, ms};
+use super::case::{Case, HELPER_CPU, OWN_CPU, ms};
 use super::cause::{Confidence, Finding};
 
 pub fn consider(case: &Case) -> Option<Finding> {
-    let rows = ["run_queue", "preempted"];
-    let explained_ns = case.ns(&rows);
-    if explained_ns == 0 {
+    let (own, helpers) = (case.ns(&OWN_CPU), case.ns(&HELPER_CPU));
+    if own == 0 || own < helpers {
         return None;
     }
     let occupant = case.occupant(case.sync.delays.iter());
     let confidence = occupant.as_ref().map_or(Confidence::Likely, |occupant| occupant.confidence());
-    let mut evidence = vec![format!("the thread was ready to run for {} and did not get a CPU", ms(explained_ns))];
+    let mut evidence = vec![format!("the thread was ready to run for {} and did not get a CPU", ms(own))];
     evidence.extend(occupant.as_ref().and_then(|occupant| occupant.evidence()));
     Some(Finding {
-        explained_ns,
+        explained_ns: own + helpers,
         confidence,
         evidence,
         culprit: occupant.and_then(|occupant| occupant.culprit()),
-        row: case.largest(&rows),
+        row: case.largest(&OWN_CPU),
     })
 }

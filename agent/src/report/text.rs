@@ -62,7 +62,7 @@ fn rows(out: &mut String, breakdown: &Breakdown) {
     let whole_us = (breakdown.whole_ns + 500) / 1000;
     let small = |row: &&Row| row.ns.saturating_mul(SMALL) < breakdown.whole_ns && row.culprit.is_none();
     let (small, mut shown): (Vec<&Row>, Vec<&Row>) = breakdown.rows.iter().partition(small);
-    let folded = Row { name: "", title: FOLDED, ns: small.iter().map(|row| row.ns).sum(), culprit: None };
+    let folded = Row { name: "", title: FOLDED, ns: small.iter().map(|row| row.ns).sum(), note: None, culprit: None };
     match small.as_slice() {
         [] => {}
         [only] => shown.push(only),
@@ -72,6 +72,9 @@ fn rows(out: &mut String, breakdown: &Breakdown) {
     let (microseconds, tenths) = (apportion(&values, whole_us), apportion(&values, 1000));
     for ((row, us), tenths) in shown.iter().zip(&microseconds).zip(&tenths) {
         line(out, row.title, *us, *tenths);
+        if let Some(note) = &row.note {
+            wrap(out, "      ", note);
+        }
         if let Some(culprit) = &row.culprit {
             wrap(out, "      <- ", culprit);
         }

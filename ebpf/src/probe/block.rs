@@ -87,7 +87,8 @@ pub fn started<M: Memory>(request: Object) {
     let depth = disk.in_flight;
     add_in_flight(disk, 1);
     let about = &mut entry.request;
-    about.allocated_ns = field!(M, request, request_allocated_ns: u64);
+    // The request's own start time is set after this event since 6.14 or so: here it may still be its former use's.
+    about.allocated_ns = now_ns();
     about.issued_ns = 0;
     about.done_ns = 0;
     about.sector = field!(M, request, request_sector: u64);
