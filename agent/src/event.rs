@@ -109,6 +109,9 @@ pub struct Request {
     /// 0 if it was never given to the driver: a bare flush.
     pub issued_ns: u64,
     pub done_ns: u64,
+    /// Where it begins on the disk, in units of 512 bytes.
+    #[serde(default)]
+    pub sector: u64,
     /// 0 if unknown.
     pub inode: u64,
     pub inode_dev: u32,
@@ -328,6 +331,7 @@ fn request(record: &slot::Request) -> Request {
         allocated_ns: record.allocated_ns,
         issued_ns: record.issued_ns,
         done_ns: record.done_ns,
+        sector: record.sector,
         inode: record.inode,
         inode_dev: record.inode_dev,
         bytes: record.bytes,

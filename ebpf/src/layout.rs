@@ -93,6 +93,7 @@ layout! {
     request_allocated_ns = request.start_time_ns: 8 required,
     request_bio = request.bio: 8 required,
     request_context = request.mq_hctx: 8 required,
+    bio_next = bio.bi_next: 8 required,
     bio_vectors = bio.bi_io_vec: 8 required,
     vector_page = bio_vec.bv_page: 8 required,
     page_flags = page.flags: 0 required,
