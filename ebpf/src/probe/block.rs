@@ -1,7 +1,7 @@
 //! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
 
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, RECENT, REASONS, REQUESTS};
+use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, REASON_UNKNOWN, REASONS, RECENT, REQUESTS};
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Request, Role, Stage, Submitter};
 
@@ -124,7 +124,7 @@ fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
     let function = worker_function(M::current());
     if function != 0 {
         if function == function!(flusher) {
-            return (Submitter::Flusher, slot_of(tid).map_or(0, |(_, slot)| slot.reason as u16));
+            return (Submitter::Flusher, slot_of(tid).map_or(REASON_UNKNOWN, |(_, slot)| slot.reason) as u16);
         }
         return (if function == function!(throttle_dispatch) { Submitter::Throttle } else { Submitter::Worker }, 0);
     }
