@@ -36,7 +36,7 @@ test_names() {
 
 run_named() {
     case $pure in
-        *" $1 "*) run "$1" --package fsyncscope --test "$1" -- --show-output ;;
+        *" $1 "*) run "$1" --package fsyncscope --test "$1" -- --nocapture ;;
         *) run "$1" --package fsyncscope --test "$1" -- --nocapture --test-threads=1 ;;
     esac
 }
@@ -68,7 +68,7 @@ cargo build --release
 if [ $# -gt 0 ]; then
     for name in "$@"; do run_named "$name"; done
 else
-    run "unit tests" --workspace --lib --bins -- --show-output
+    run "unit tests" --workspace --lib --bins -- --nocapture
     tests=$(test_names)
     for name in $tests; do case $pure in *" $name "*) run_named "$name" ;; esac; done
     for name in $tests; do case $pure in *" $name "*) ;; *) run_named "$name" ;; esac; done

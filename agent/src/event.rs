@@ -124,6 +124,8 @@ pub struct Request {
     pub reason: u16,
     /// Requests in flight when it was submitted.
     pub in_flight: u32,
+    /// Task in whose context it completed.
+    pub done_tid: u32,
 }
 
 /// Who submitted a request.
@@ -169,12 +171,17 @@ pub struct Delay {
     pub pid: u32,
     pub cpu: u32,
     pub preempted: bool,
-    /// Who ran on that CPU just before, and for how much of the delay it surely did.
-    pub occupant_tid: u32,
-    pub occupant_pid: u32,
-    pub occupant: String,
-    pub occupant_ns: u64,
-    pub policy: u32,
+    /// Who ran on that CPU meanwhile, as far as the CPU remembered, the last one last.
+    pub ran: Vec<Ran>,
+}
+
+/// A task that ran while another waited for its CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    pub tid: u32,
+    pub pid: u32,
+    pub name: String,
+    pub ns: u64,
 }
 
 /// What a disk completed last, oldest first.
@@ -341,6 +348,7 @@ fn request(record: &slot::Request) -> Request {
         submitter,
         reason: record.reason,
         in_flight: record.in_flight,
+        done_tid: record.done_tid,
     }
 }
 
@@ -369,12 +377,23 @@ fn delay(record: DelayRecord) -> Event {
         pid: record.tgid,
         cpu: record.cpu,
         preempted: record.part == Part::Preempted as u32,
-        occupant_tid: record.occupant_tid,
-        occupant_pid: record.occupant_tgid,
-        occupant: text(&record.occupant),
-        occupant_ns: record.occupant_ns,
-        policy: record.occupant_policy,
+        ran: ran(&record),
     })
+}
+
+/// Who ran during a delay: each from the switch before it to its own. What came before the oldest switch that the CPU
+/// remembered is known only if that switch lies before the delay.
+fn ran(record: &DelayRecord) -> Vec<Ran> {
+    let mut switches: Vec<&slot::Ran> = record.ran.iter().filter(|ran| ran.until_ns != 0).collect();
+    switches.sort_by_key(|ran| ran.until_ns);
+    let forgotten = switches.len() == record.ran.len() && switches[0].until_ns > record.start_ns;
+    let mut reached = if forgotten { switches.remove(0).until_ns } else { record.start_ns };
+    let mut ran = Vec::new();
+    for switch in switches.into_iter().filter(|switch| switch.until_ns > record.start_ns && switch.until_ns <= record.header.time_ns) {
+        ran.push(Ran { tid: switch.tid, pid: switch.tgid, name: text(&switch.comm), ns: switch.until_ns.saturating_sub(reached) });
+        reached = switch.until_ns;
+    }
+    ran
 }
 
 fn queue(record: QueueRecord) -> Event {

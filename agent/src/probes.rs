@@ -16,7 +16,7 @@ use crate::kernel::btf::Btf;
 
 pub mod table;
 
-use table::{Attached, Need, PROBES, Probe, State};
+use table::{Attached, FLOORS, Need, PROBES, Probe, State};
 
 /// The object file, aligned as an ELF reader wants it.
 #[repr(C, align(8))]
@@ -96,7 +96,7 @@ impl Probes {
         for slot in (1..SLOTS).rev() {
             free.push(slot, 0).map_err(|e| failed("filling the table of free slots", &e))?;
         }
-        let kernel = aya::Btf::from_sys_fs().map_err(|e| failed("reading the kernel's type information", &e))?;
+        let kernel = kernel_types()?;
         let mut attached = Vec::new();
         for probe in PROBES {
             let state = attach_one(&mut ebpf, probe, &kernel, choice);
@@ -105,7 +105,9 @@ impl Probes {
             }
             attached.push(Attached { probe, state });
         }
-        let seen = |attached: &Attached| attached.probe.need == Need::Filesystem && !matches!(attached.state, State::Missing(_));
+        let seen = |attached: &Attached| {
+            attached.probe.need == Need::Filesystem && !matches!(attached.state, State::Missing(_))
+        };
         if !attached.iter().any(seen) {
             return Err(ProbesError("this kernel has no tracepoint of a filesystem that can be traced (ext4, xfs); load the filesystem's module and try again".into()));
         }
@@ -129,6 +131,22 @@ impl Probes {
     /// What became of each probe.
     pub fn attached(&self) -> &[Attached] {
         &self.attached
+    }
+
+    /// Attaches the programs that do nothing, each of the kind that its probe is of, to be counted beside the others.
+    pub fn attach_floors(&mut self) -> Result<(), ProbesError> {
+        let kernel = kernel_types()?;
+        for floor in FLOORS {
+            let of_event = |attached: &&Attached| attached.probe.name == floor.event;
+            let raw = self.attached.iter().find(of_event).is_none_or(|attached| attached.state == State::Raw);
+            let attached = if raw {
+                attach_raw(&mut self.ebpf, floor.raw, floor.event)
+            } else {
+                attach_typed(&mut self.ebpf, floor.typed, floor.event, &kernel)
+            };
+            attached.map_err(|why| ProbesError(format!("attaching an empty program to {}: {why}", floor.event)))?;
+        }
+        Ok(())
     }
 
     /// Hands every event that waits in the ring to `take`, oldest first.
@@ -231,7 +249,8 @@ impl Probes {
 
 /// Has the kernel count runs and time of programs until the descriptor is dropped.
 pub fn count_usage() -> Result<OwnedFd, ProbesError> {
-    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|e| failed("having the kernel count the cost of programs", &e))
+    aya::sys::enable_stats(aya::sys::Stats::RunTime)
+        .map_err(|e| failed("having the kernel count the cost of programs", &e))
 }
 
 fn load(facts: &Facts, choice: &Choice) -> Result<Ebpf, ProbesError> {
@@ -260,6 +279,10 @@ fn load(facts: &Facts, choice: &Choice) -> Result<Ebpf, ProbesError> {
         .map_err(|e| failed("loading the probes", &e))
 }
 
+fn kernel_types() -> Result<aya::Btf, ProbesError> {
+    aya::Btf::from_sys_fs().map_err(|e| failed("reading the kernel's type information", &e))
+}
+
 /// Where the gate of a disk is, as the probes have it.
 fn gate_index(dev: u32) -> u32 {
     (dev >> 12 & 0xff00) | (dev & 0xff)
@@ -272,26 +295,29 @@ fn words(settings: &Settings) -> Vec<u64> {
 }
 
 fn attach_one(ebpf: &mut Ebpf, probe: &Probe, kernel: &aya::Btf, choice: &Choice) -> State {
-    let typed = if choice.raw { Err("not asked for".to_owned()) } else { attach_typed(ebpf, probe, kernel) };
+    let typed =
+        if choice.raw { Err("not asked for".to_owned()) } else { attach_typed(ebpf, probe.name, probe.name, kernel) };
     match typed {
         Ok(()) => State::Typed,
-        Err(first) => match attach_raw(ebpf, probe) {
+        Err(first) => match attach_raw(ebpf, probe.raw, probe.name) {
             Ok(()) => State::Raw,
-            Err(second) => State::Missing(if choice.raw { second } else { format!("{first}, and as a raw tracepoint: {second}") }),
+            Err(second) => {
+                State::Missing(if choice.raw { second } else { format!("{first}, and as a raw tracepoint: {second}") })
+            }
         },
     }
 }
 
-fn attach_typed(ebpf: &mut Ebpf, probe: &Probe, kernel: &aya::Btf) -> Result<(), String> {
-    let program: &mut aya::programs::BtfTracePoint = program(ebpf, probe.name)?;
-    program.load(probe.name, kernel).map_err(|e| reason(&e))?;
+fn attach_typed(ebpf: &mut Ebpf, name: &str, event: &str, kernel: &aya::Btf) -> Result<(), String> {
+    let program: &mut aya::programs::BtfTracePoint = program(ebpf, name)?;
+    program.load(event, kernel).map_err(|e| reason(&e))?;
     program.attach().map(|_| ()).map_err(|e| reason(&e))
 }
 
-fn attach_raw(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), String> {
-    let program: &mut RawTracePoint = program(ebpf, probe.raw)?;
+fn attach_raw(ebpf: &mut Ebpf, name: &str, event: &str) -> Result<(), String> {
+    let program: &mut RawTracePoint = program(ebpf, name)?;
     program.load().map_err(|e| reason(&e))?;
-    program.attach(probe.name).map(|_| ()).map_err(|e| reason(&e))
+    program.attach(event).map(|_| ()).map_err(|e| reason(&e))
 }
 
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P, String>
@@ -303,7 +329,8 @@ where
 }
 
 fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, ProbesError> {
-    ebpf.take_map(name).ok_or_else(|| ProbesError(format!("the object has no map {name}; build it from the same source as the agent")))
+    ebpf.take_map(name)
+        .ok_or_else(|| ProbesError(format!("the object has no map {name}; build it from the same source as the agent")))
 }
 
 fn map<M>(ebpf: &mut Ebpf, name: &str) -> Result<M, ProbesError>

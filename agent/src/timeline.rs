@@ -73,6 +73,8 @@ pub struct Timeline {
     commits: VecDeque<Commit>,
     queues: VecDeque<Queue>,
     losses: VecDeque<(u64, u64, u64)>,
+    /// Numbers of syncs that were seen open, by thread and start.
+    open: Bounded<(u32, u64), u64>,
     baselines: baseline::Baselines,
 }
 
@@ -104,7 +106,8 @@ impl Timeline {
             Event::Lost { from_ns, until_ns, syncs, details } => {
                 keep(&mut self.losses, (from_ns, until_ns, syncs + details), limits::TIMELINE_LOSSES);
             }
-            Event::Open(_) | Event::Unknown { .. } => {}
+            Event::Open(open) => self.number(open.tid, open.start_ns),
+            Event::Unknown { .. } => {}
         }
         None
     }
@@ -152,15 +155,32 @@ impl Timeline {
         }
     }
 
+    /// Gives a sync its number when it is first seen, open or ended.
+    fn number(&mut self, tid: u32, start_ns: u64) {
+        if self.open.get(&(tid, start_ns)).is_none() {
+            self.syncs += 1;
+            self.open.put((tid, start_ns), self.syncs);
+        }
+    }
+
+    /// Number of an open sync.
+    pub fn number_of(&self, tid: u32, start_ns: u64) -> u64 {
+        self.open.get(&(tid, start_ns)).copied().unwrap_or(0)
+    }
+
     fn complete(&mut self, event: crate::event::Sync) -> Sync {
-        self.syncs += 1;
+        let mut id = self.number_of(event.tid, event.start_ns);
+        if id == 0 {
+            self.syncs += 1;
+            id = self.syncs;
+        }
         let disk = self.disk_of(event.dev);
         let lower: Vec<Disk> = disk.lower.iter().map(|dev| self.disk(*dev)).collect();
         let thread = self.threads.get(&event.tid);
         let known = self.files.get(&(event.dev, event.inode));
         let operation = Operation::of(event.syscall, &self.start.architecture, event.datasync);
         let mut sync = Sync {
-            id: self.syncs,
+            id,
             operation,
             process: thread.map_or_else(|| event.thread.clone(), |thread| thread.process.clone()),
             file: File { inode: event.inode, path: known.map(|known| known.path.clone()) },

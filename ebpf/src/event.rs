@@ -1,8 +1,8 @@
 //! What the probes tell the agent: one record per sync, names once, details only of long waits.
 
-use crate::limits::{PATH, RECENT, STACK};
+use crate::limits::{PATH, RAN, RECENT, STACK};
 use crate::part::Hands;
-use crate::slot::Request;
+use crate::slot::{Ran, Request};
 
 /// Kind of an event; the first member of its header.
 #[repr(u32)]
@@ -163,14 +163,8 @@ pub struct DelayRecord {
     pub cpu: u32,
     /// [`crate::part::Part::Preempted`] or [`crate::part::Part::RunQueue`].
     pub part: u32,
-    /// Who ran on that CPU just before.
-    pub occupant_tid: u32,
-    pub occupant_tgid: u32,
-    pub occupant_policy: u32,
-    pub occupant_priority: u32,
-    /// How much of the delay it surely ran for, in ns; 0 where unknown.
-    pub occupant_ns: u64,
-    pub occupant: [u8; 16],
+    /// Tasks that left that CPU while any watched task waited for one: a ring in no order.
+    pub ran: [Ran; RAN],
 }
 
 /// The requests that a disk completed last, told beside a long wait for it.

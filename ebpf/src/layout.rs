@@ -45,14 +45,9 @@ layout! {
     task_flags = task_struct.flags: 4 required,
     task_group_leader = task_struct.group_leader: 8 required,
     task_start_time = task_struct.start_time: 8 required,
-    task_policy = task_struct.policy: 4 required,
-    task_prio = task_struct.prio: 4 required,
     /// Since 5.14 the state has two underscores and 4 bytes.
     task_state = task_struct.__state: 4 optional,
     task_state_before_5_14 = task_struct.state: 8 optional,
-    task_sched_info = task_struct.sched_info: 0 optional,
-    sched_info_arrival = sched_info.last_arrival: 8 optional,
-    sched_info_queued = sched_info.last_queued: 8 optional,
     /// Since 5.17 a kernel thread's private data hangs off this member.
     task_worker_private = task_struct.worker_private: 8 optional,
     /// Until 5.16 a kernel thread kept it here.
@@ -90,9 +85,7 @@ layout! {
     request_sector = request.__sector: 8 required,
     request_bytes = request.__data_len: 4 required,
     request_command = request.cmd_flags: 4 required,
-    request_allocated_ns = request.start_time_ns: 8 required,
     request_bio = request.bio: 8 required,
-    request_context = request.mq_hctx: 8 required,
     bio_next = bio.bi_next: 8 required,
     bio_vectors = bio.bi_io_vec: 8 required,
     vector_page = bio_vec.bv_page: 8 required,

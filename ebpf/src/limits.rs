@@ -30,6 +30,8 @@ pub const PATH_DEPTH: usize = 16;
 pub const NAME: usize = 256;
 /// Frames of a stack that refines a long wait: enough to pass the scheduler and name the waiting function's caller.
 pub const STACK: usize = 16;
+/// Switches that each CPU remembers while a watched task waits for it.
+pub const RAN: usize = 16;
 /// Buckets of a latency histogram: powers of two of a microsecond, the last one open (4.2 s and more).
 pub const BUCKETS: usize = 24;
 /// Writeback reasons that the kernel has, with room for new ones.

@@ -70,6 +70,19 @@ pub struct Request {
     pub reason: u16,
     /// Requests in flight on the disk when it was submitted.
     pub in_flight: u32,
+    /// Task in whose context it completed.
+    pub done_tid: u32,
+    pub unused: u32,
+    pub comm: [u8; 16],
+}
+
+/// A task that left a CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    pub until_ns: u64,
+    pub tid: u32,
+    pub tgid: u32,
     pub comm: [u8; 16],
 }
 

@@ -129,11 +129,12 @@ fn fit(hands: &mut Hands, whole: u64) -> u64 {
     whole - sum
 }
 
-/// Moves device time of a stacked disk to the run queue of the worker that served the request below, as far as that
-/// worker's delay lies inside the request and the worker is known by the request that it then made.
+/// Moves device time of a stacked disk to the run queue of the kernel thread that served the request, as far as its
+/// delay lies inside the request: it is known by the request below that it then made, or because it completed this one.
 fn open_stacked(hands: &mut Hands, waits: &[Wait], sync: &Sync) {
-    for (service, part) in waits.iter().flat_map(services) {
-        let delayed: u64 = sync.worker_delays.iter().filter(|delay| served(sync, delay, service)).map(|delay| overlap(delay, service)).sum();
+    for (service, part, done_tid) in waits.iter().flat_map(services) {
+        let linked = |delay: &&Delay| delay.tid == done_tid || served(sync, delay, service);
+        let delayed: u64 = sync.worker_delays.iter().filter(linked).map(|delay| overlap(delay, service)).sum();
         let moved = delayed.min(hands[part as usize]).min(service.1 - service.0);
         hands[part as usize] -= moved;
         hands[Part::WorkerRunQueue as usize] += moved;
@@ -141,12 +142,13 @@ fn open_stacked(hands: &mut Hands, waits: &[Wait], sync: &Sync) {
 }
 
 /// Times at which a wait's request, and the flushes around it, were with the device.
-fn services(wait: &Wait) -> impl Iterator<Item = ((u64, u64), Part)> {
+fn services(wait: &Wait) -> impl Iterator<Item = ((u64, u64), Part, u32)> {
+    let done_tid = wait.request.as_ref().map_or(0, |request| request.done_tid);
     let request = wait.request.iter().map(|request| ((request.issued_ns, request.done_ns), Part::Device));
     let flushes = wait.flushes.iter().map(|[issued, done]| ((*issued, *done), Part::FlushDevice));
     let inside = |from: u64, until: u64| (from.max(wait.start_ns), until.min(wait.end_ns));
     let times: Vec<_> = request.chain(flushes).filter(|((issued, _), _)| *issued != 0).collect();
-    times.into_iter().map(move |((from, until), part)| (inside(from, until), part)).filter(|((from, until), _)| from < until)
+    times.into_iter().map(move |((from, until), part)| (inside(from, until), part, done_tid)).filter(|((from, until), _, _)| from < until)
 }
 
 fn overlap(delay: &Delay, (from, until): (u64, u64)) -> u64 {

@@ -42,8 +42,8 @@ impl Case<'_> {
         for delay in delays {
             let inside = delay.end_ns.min(end).saturating_sub(delay.start_ns.max(start));
             delayed_ns += inside;
-            if delay.occupant_tid != 0 {
-                *by_task.entry((delay.occupant.clone(), delay.occupant_pid)).or_default() += delay.occupant_ns.min(inside);
+            for ran in delay.ran.iter().filter(|ran| ran.tid != 0) {
+                *by_task.entry((ran.name.clone(), ran.pid)).or_default() += ran.ns.min(inside);
             }
         }
         let ((name, pid), ran_ns) = by_task.into_iter().max_by_key(|(_, ns)| *ns)?;
@@ -77,7 +77,7 @@ impl Occupant {
 
     /// What is known of it where it is not named.
     pub fn evidence(&self) -> Option<String> {
-        let known = format!("{} (pid {}) ran last, for {} of the long delays; who ran before it is not seen", self.name, self.pid, ms(self.ran_ns));
+        let known = format!("several tasks shared the CPU; {} (pid {}) ran the longest, for {}", self.name, self.pid, ms(self.ran_ns));
         self.culprit().is_none().then_some(known)
     }
 }

@@ -13,7 +13,17 @@ pub struct Shortfall {
     pub reason: String,
     /// What does not work without it.
     pub lost: &'static str,
+    pub felt: Felt,
     pub advice: String,
+}
+
+/// Where the lack of a thing is felt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Felt {
+    /// Only where a probe is refused: once all are attached, nothing is lost.
+    Attaching,
+    /// In what is told of syncs, or everywhere.
+    Reports,
 }
 
 /// Whether the agent works without the thing.
@@ -25,7 +35,7 @@ pub enum Need {
 
 impl std::fmt::Display for Shortfall {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { what, need: _, reason, lost, advice } = self;
+        let Self { what, need: _, reason, lost, felt: _, advice } = self;
         write!(formatter, "{what} is missing: {reason}, so {lost}; {advice}")
     }
 }
@@ -48,6 +58,7 @@ fn types(host: &Host, roots: &Roots) -> Option<Shortfall> {
         need: Need::Required,
         reason: format!("{} is not there", roots.sys.join(super::btf::KERNEL_FILE).display()),
         lost: "the probes cannot find a single field",
+        felt: Felt::Reports,
         advice: "mount /sys, or run a kernel built with CONFIG_DEBUG_INFO_BTF=y".to_owned(),
     })
 }
@@ -58,6 +69,7 @@ fn lockdown(host: &Host, roots: &Roots) -> Option<Shortfall> {
         need,
         reason,
         lost,
+        felt: Felt::Attaching,
         advice: advice.to_owned(),
     };
     match host.lockdown {
@@ -93,6 +105,7 @@ fn capabilities(host: &Host, roots: &Roots) -> Vec<Shortfall> {
             need: Need::Optional,
             reason: format!("{} cannot be read", roots.proc.join("self/status").display()),
             lost: "a privilege that is missing would show only as an error later",
+            felt: Felt::Reports,
             advice: "mount /proc".to_owned(),
         }];
     };
@@ -102,6 +115,7 @@ fn capabilities(host: &Host, roots: &Roots) -> Vec<Shortfall> {
             need: Need::Required,
             reason: "this process runs in a user namespace, where capabilities do not count for the kernel".to_owned(),
             lost: "no probe can be loaded",
+            felt: Felt::Attaching,
             advice: "run it in the host's user namespace, in Kubernetes with hostUsers: true".to_owned(),
         }];
     }
@@ -126,11 +140,13 @@ fn capability(capability: Capability, roots: &Roots) -> Option<Shortfall> {
         }
     };
     let name = capability.name();
+    let felt = if capability == Capability::SysResource { Felt::Attaching } else { Felt::Reports };
     Some(Shortfall {
         what: format!("capability {name}"),
         need,
         reason: "this process does not have it".to_owned(),
         lost,
+        felt,
         advice: format!("add {name} to the capabilities of the service or container, or run as root of the host"),
     })
 }
@@ -150,6 +166,7 @@ fn mounted(host: &Host) -> Vec<Shortfall> {
             need: Need::Optional,
             reason: "neither tracefs nor debugfs is mounted".to_owned(),
             lost: "tracepoints that have no type information cannot be attached",
+            felt: Felt::Attaching,
             advice: "mount it with mount -t tracefs tracefs /sys/kernel/tracing".to_owned(),
         });
     }
@@ -159,6 +176,7 @@ fn mounted(host: &Host) -> Vec<Shortfall> {
             need: Need::Optional,
             reason: "neither cgroup2 nor cgroup is mounted".to_owned(),
             lost: "processes cannot be chosen or named by their cgroup or pod",
+            felt: Felt::Reports,
             advice: "mount it with mount -t cgroup2 cgroup2 /sys/fs/cgroup".to_owned(),
         });
     }
@@ -190,6 +208,7 @@ fn readings(host: &Host, roots: &Roots) -> Vec<Shortfall> {
             need: Need::Optional,
             reason: format!("{file} cannot be read"),
             lost,
+            felt: Felt::Reports,
             advice: "mount /proc and /sys where this process runs".to_owned(),
         })
     };

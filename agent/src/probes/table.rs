@@ -14,6 +14,48 @@ pub struct Probe {
     pub lost: &'static str,
 }
 
+/// What shows that a probe works, when a thread syncs a file and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The end of the thread is told.
+    ThreadExit,
+    /// A sync's time is not all on a CPU.
+    Sleep,
+    /// A sync has time between a wake-up and a CPU.
+    WakeUp,
+    /// The disk's histograms hold a transfer.
+    Transfer,
+    /// They know who submitted it.
+    Submitter,
+    /// The journal's commit is told with its phases.
+    Commit,
+    /// A sync's return to user mode is dated.
+    Return,
+    /// Syncs on this filesystem are told with their exact end.
+    Sync(&'static str),
+    /// Syncs on this filesystem are told.
+    SyncStart(&'static str),
+    /// Nothing that such a thread does.
+    Elsewhere,
+}
+
+impl Probe {
+    pub fn shown_by(&self) -> Shown {
+        match self.name {
+            "sched_process_exit" => Shown::ThreadExit,
+            "sched_switch" => Shown::Sleep,
+            "sched_waking" => Shown::WakeUp,
+            "block_rq_issue" | "block_rq_complete" => Shown::Transfer,
+            "block_io_start" => Shown::Submitter,
+            "rseq_update" => Shown::Return,
+            "ext4_sync_file_enter" | "ext4_sync_file_exit" => Shown::Sync("ext4"),
+            "xfs_file_fsync" => Shown::SyncStart("xfs"),
+            name if name.starts_with("jbd2_") => Shown::Commit,
+            _ => Shown::Elsewhere,
+        }
+    }
+}
+
 /// Whether the tracer is of use without a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -35,17 +77,55 @@ pub const PROBES: &[Probe] = &[
     probe("sched_waking", "sched_waking_raw", Need::Required, "no wait can be explained"),
     probe("block_rq_complete", "block_rq_complete_raw", Need::Required, "no wait can be linked to a request"),
     probe("block_rq_issue", "block_rq_issue_raw", Need::Required, "queue and device time cannot be told apart"),
-    probe("block_io_start", "block_io_start_raw", Need::Optional, "no request can be linked, nor its submitter and file named"),
+    probe(
+        "block_io_start",
+        "block_io_start_raw",
+        Need::Optional,
+        "no request can be linked, nor its submitter and file named",
+    ),
     probe("writeback_start", "writeback_start_raw", Need::Optional, "the reason of a writeback stays unknown"),
     probe("jbd2_commit_locking", "jbd2_locking_raw", Need::Optional, "commits are not told by phase"),
     probe("jbd2_commit_flushing", "jbd2_flushing_raw", Need::Optional, "commits are not told by phase"),
     probe("jbd2_commit_logging", "jbd2_logging_raw", Need::Optional, "commits are not told by phase"),
-    probe("jbd2_end_commit", "jbd2_end_commit_raw", Need::Optional, "waits for the journal thread are taken for others"),
-    probe("jbd2_start_commit", "jbd2_start_commit_raw", Need::Optional, "waits for the journal thread stay unexplained"),
-    probe("rseq_update", "rseq_update_raw", Need::Optional, "time after the sync is unseen, and syncs on xfs have no end"),
+    probe(
+        "jbd2_end_commit",
+        "jbd2_end_commit_raw",
+        Need::Optional,
+        "waits for the journal thread are taken for others",
+    ),
+    probe(
+        "jbd2_start_commit",
+        "jbd2_start_commit_raw",
+        Need::Optional,
+        "waits for the journal thread stay unexplained",
+    ),
+    probe(
+        "rseq_update",
+        "rseq_update_raw",
+        Need::Optional,
+        "time after the sync is unseen, and syncs on xfs have no end",
+    ),
     probe("ext4_sync_file_exit", "ext4_sync_file_exit_raw", Need::Filesystem, "syncs on ext4 are not seen"),
     probe("ext4_sync_file_enter", "ext4_sync_file_enter_raw", Need::Filesystem, "syncs on ext4 are not seen"),
     probe("xfs_file_fsync", "xfs_file_fsync_raw", Need::Filesystem, "syncs on xfs are not seen"),
+];
+
+/// A program that does nothing, on a tracepoint that one of the probes is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// The tracepoint.
+    pub event: &'static str,
+    pub typed: &'static str,
+    pub raw: &'static str,
+    /// It is the floor of the probes whose names begin so.
+    pub probes: &'static str,
+}
+
+/// The floors, each probe's being the first that fits: a program costs more where its instructions and the task's
+/// data are cold in the caches, so the block layer's rare events have a floor of their own.
+pub const FLOORS: &[Floor] = &[
+    Floor { event: "block_rq_issue", typed: "floor_issue", raw: "floor_issue_raw", probes: "block_" },
+    Floor { event: "sched_switch", typed: "floor_switch", raw: "floor_switch_raw", probes: "" },
 ];
 
 /// How a probe is attached, or why it is not.

@@ -44,7 +44,7 @@ impl OpenSync {
         let disk = timeline.disk_of(open.dev);
         let thread = timeline.thread(open.tid);
         let sync = Sync {
-            id: 0,
+            id: timeline.number_of(open.tid, open.start_ns),
             operation,
             process: thread.map_or_else(|| open.thread.clone(), |thread| thread.process.clone()),
             file: File { inode: open.inode, path: timeline.file(open.dev, open.inode).map(|known| known.path.clone()) },

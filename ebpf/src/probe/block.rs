@@ -6,10 +6,12 @@ use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Request, Role, Stage, Submitter};
 
 use super::link::worker_function;
-use super::maps::{COMPLETED, DISK_GATE, HISTOGRAM, REQUEST, Tracked, WRITEBACK, add, count, disk, slot_of};
+use super::maps::{COMPLETED, DISK_GATE, HISTOGRAM, REQUEST, Tracked, WRITEBACK, add, count, disk, gate, slot_of};
 use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek};
+use super::names;
 use super::sync::disk_gate_index;
 
+const PF_KTHREAD: u32 = 0x0020_0000;
 const OPERATION: u32 = 0xff;
 const WRITE: u32 = 1;
 const FLUSH: u32 = 2;
@@ -234,10 +236,12 @@ pub fn completed<M: Memory>(request: Object) {
     }
     let Some((place, entry)) = find(M::address(request)) else { return };
     note_completion(place, index, now);
+    watch_completer::<M>();
     let first = entry.request.done_ns == 0;
     let carried = entry.request.issued_ns != 0;
     if first {
         entry.request.done_ns = now;
+        entry.request.done_tid = current_tid();
         remember(disk, &entry.request);
     }
     if first && carried {
@@ -247,6 +251,18 @@ pub fn completed<M: Memory>(request: Object) {
     if !first || !carried || entry.request.command & FLUSH_LEGS == 0 {
         entry.address = 0;
         add_in_flight(disk, -1);
+    }
+}
+
+/// A kernel thread that completes requests, such as ksoftirqd, is a helper: its run queue is the waiter's.
+#[inline(always)]
+fn watch_completer<M: Memory>() {
+    let tid = current_tid();
+    if tid != 0 && gate(tid) == 0 {
+        let task = M::current();
+        if field!(M, task, task_flags: u32) & PF_KTHREAD != 0 {
+            names::watch(task, tid, Role::Worker);
+        }
     }
 }
 

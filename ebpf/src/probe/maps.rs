@@ -3,14 +3,16 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, PerCpuArray, RingBuf, Stack};
 use fsyncscope_ebpf::event::Header;
-use fsyncscope_ebpf::limits::{BUCKETS, DISKS, FILES, FILESYSTEMS, GATE, REASONS, REQUESTS, RING, SLOTS};
+use fsyncscope_ebpf::limits::{BUCKETS, DISKS, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Filesystem, Request, Slot, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Filesystem, Ran, Request, Slot, Submitter};
 
 /// Slot of each watched task, by task id modulo the size; 0 for a task that is not watched.
 ///
 /// One load and one test are all that an unwatched task's events cost, so it is plain memory and not a map look-up.
 static mut GATE_OF_TASK: [u16; GATE] = [0; GATE];
+/// Watched tasks that wait for a CPU now: while there are any, each CPU remembers who leaves it.
+static mut WAITING: u32 = 0;
 /// Fingerprint of each file whose path was told.
 static mut FILE_TOLD: [u64; FILES] = [0; FILES];
 
@@ -40,6 +42,8 @@ pub static DISK_COUNT: Array<u32> = Array::with_max_entries(1, 0);
 pub static REQUEST: Array<Tracked> = Array::with_max_entries(REQUESTS, 0);
 #[map]
 pub static COMPLETED: PerCpuArray<Completed> = PerCpuArray::with_max_entries(1, 0);
+#[map]
+pub static LEFT: PerCpuArray<Left> = PerCpuArray::with_max_entries(1, 0);
 /// Requests by disk, kind, submitter, phase and bucket; after the buckets, the sum in ns.
 #[map]
 pub static HISTOGRAM: Array<u64> = Array::with_max_entries(DISKS * 3 * Submitter::COUNT as u32 * 2 * (BUCKETS as u32 + 1), 0);
@@ -71,6 +75,27 @@ pub struct Completed {
     /// Entry of [`REQUEST`], or `REQUESTS` for a bare flush.
     pub entry: u32,
     pub unused: u32,
+}
+
+/// Tasks that left a CPU last.
+#[repr(C)]
+pub struct Left {
+    pub next: u64,
+    pub ran: [Ran; RAN],
+}
+
+/// How many watched tasks wait for a CPU.
+#[inline(always)]
+pub fn waiting() -> u32 {
+    // SAFETY: an aligned word; a late read remembers one switch more or less.
+    unsafe { (&raw const WAITING).read_volatile() }
+}
+
+/// One more watched task waits for a CPU, or with -1 one less.
+#[inline(always)]
+pub fn add_waiting(amount: i32) {
+    // SAFETY: an aligned word of plain memory, added to atomically.
+    unsafe { core::intrinsics::atomic_xadd::<u32, u32, { core::intrinsics::AtomicOrdering::Relaxed }>(&raw mut WAITING, amount as u32) };
 }
 
 /// Slot of a task, 0 if it is not watched.

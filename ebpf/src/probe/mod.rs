@@ -70,6 +70,10 @@ probe! {
     jbd2_commit_logging, jbd2_logging_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Logging) };
     jbd2_end_commit, jbd2_end_commit_raw => |M, context| { let _ = &context; journal::ended() };
     writeback_start, writeback_start_raw => |M, context| writeback::started::<M>(context.argument(1));
+    /// Nothing: what a program costs before it does anything. Only the measurement of cost loads these.
+    floor_switch, floor_switch_raw => |M, context| { let _ = &context; };
+    /// The same beside the block layer's programs.
+    floor_issue, floor_issue_raw => |M, context| { let _ = &context; };
 }
 
 #[inline(always)]

@@ -1,17 +1,20 @@
 //! The scheduler's events: where each watched task's time goes, and what ended each of its waits.
 
 use fsyncscope_ebpf::event::{DelayRecord, End, Header, Kind};
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel as copy_bytes;
 use fsyncscope_ebpf::layout::ABSENT;
+use fsyncscope_ebpf::limits::RAN;
 use fsyncscope_ebpf::part::{BLOCKED, Part};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Role, Slot, Stage};
+use fsyncscope_ebpf::slot::{Ran, Role, Slot, Stage};
 
 use super::clock::{elapse, snapshot};
-use super::maps::{emit, gate, slot};
-use super::memory::{Arguments, Memory, Object, field, now_ns, offset, load, peek, setting};
+use super::maps::{LEFT, add_waiting, emit, gate, slot, waiting};
+use super::memory::{Arguments, Memory, Object, field, now_ns, offset, peek, setting};
 use super::{link, sync};
 
-/// A CPU goes from one task to another. Two tasks that are not watched leave after two loads and one test.
+/// A CPU goes from one task to another. Two tasks that are not watched leave after three loads and two tests, unless a
+/// watched task waits for a CPU.
 #[inline(always)]
 pub fn switched<M: Memory>(context: &impl Arguments) {
     let previous: Object = context.argument(1);
@@ -20,10 +23,13 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
     let next_tid = field!(M, next, task_pid: u32);
     let out = gate(previous_tid);
     let into = gate(next_tid);
-    if out | into == 0 {
+    if out | into == 0 && waiting() == 0 {
         return;
     }
     let now = now_ns();
+    if waiting() != 0 {
+        remember(previous, previous_tid, now);
+    }
     if out != 0 && let Some(slot) = slot(out) && slot.tid == previous_tid {
         let preempted: u32 = context.argument::<u32>(0) & 1;
         let state: u64 = if setting!(switch_has_state: u32) != 0 {
@@ -36,7 +42,7 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
         switched_out::<M>(out, slot, now, preempted != 0 || state == 0);
     }
     if into != 0 && let Some(slot) = slot(into) && slot.tid == next_tid {
-        switched_in(into, slot, now, previous, next);
+        switched_in(into, slot, now);
     }
 }
 
@@ -60,6 +66,7 @@ fn switched_out<M: Memory>(index: u32, slot: &mut Slot, now: u64, runnable: bool
     slot.class = class;
     slot.switches += 1;
     if class != BLOCKED {
+        add_waiting(1);
         return;
     }
     slot.ended = 0;
@@ -85,7 +92,7 @@ fn has_left<M: Memory>(slot: &Slot) -> bool {
 }
 
 #[inline(always)]
-fn switched_in(index: u32, slot: &mut Slot, now: u64, previous: Object, next: Object) {
+fn switched_in(index: u32, slot: &mut Slot, now: u64) {
     if slot.role == Role::Sync as u32 && slot.stage == Stage::Outside as u32 {
         return;
     }
@@ -95,20 +102,36 @@ fn switched_in(index: u32, slot: &mut Slot, now: u64, previous: Object, next: Ob
     elapse(slot, now, Part::Unlinked);
     slot.class = Part::OnCpu as u32;
     slot.running_ns = now;
-    if class != BLOCKED && class != Part::OnCpu as u32 && now - since >= setting!(detail_ns: u64) {
-        tell_delay(index, slot, since, now, class, previous, next);
+    if class == BLOCKED || class == Part::OnCpu as u32 {
+        return;
+    }
+    add_waiting(-1);
+    if now - since >= setting!(detail_ns: u64) {
+        tell_delay(index, slot, since, now, class);
     }
 }
 
-/// Tells a long run-queue delay with the task that ran just before.
-///
-/// The scheduler stamps each task's last arrival on a CPU and its last queueing on one clock: their difference says
-/// for how much of the delay that task surely ran.
+/// Remembers who leaves this CPU, for the watched task that waits for it.
 #[inline(always)]
-fn tell_delay(index: u32, slot: &Slot, since: u64, now: u64, class: u32, previous: Object, next: Object) {
+fn remember(previous: Object, tid: u32, now: u64) {
+    let Some(left) = LEFT.get_ptr_mut(0) else { return };
+    // SAFETY: this CPU's own element; the place is bounded.
+    unsafe {
+        let place = (&raw mut (*left).ran).cast::<Ran>().add((*left).next as usize & (RAN - 1));
+        (*left).next += 1;
+        (*place).until_ns = now;
+        (*place).tid = tid;
+        (*place).tgid = peek!(previous, task_tgid: u32);
+        (*place).comm = peek!(previous, task_comm: [u8; 16]);
+    }
+}
+
+/// Tells a long run-queue delay with the tasks that left the CPU meanwhile.
+#[inline(always)]
+fn tell_delay(index: u32, slot: &Slot, since: u64, now: u64, class: u32) {
+    let Some(left) = LEFT.get_ptr(0) else { return };
     let header = Header { kind: Kind::Delay as u32, slot: index, time_ns: now };
     emit::<DelayRecord>(header, Counter::LostDetail, |record| {
-        let occupant_tid = peek!(previous, task_pid: u32);
         // SAFETY: the record is reserved ring memory; every field is written.
         unsafe {
             (&raw mut (*record).start_ns).write(since);
@@ -116,28 +139,10 @@ fn tell_delay(index: u32, slot: &Slot, since: u64, now: u64, class: u32, previou
             (&raw mut (*record).tgid).write(slot.tgid);
             (&raw mut (*record).cpu).write(aya_ebpf::helpers::generated::bpf_get_smp_processor_id());
             (&raw mut (*record).part).write(class);
-            (&raw mut (*record).occupant_tid).write(occupant_tid);
-            (&raw mut (*record).occupant_tgid).write(peek!(previous, task_tgid: u32));
-            (&raw mut (*record).occupant_policy).write(peek!(previous, task_policy: u32));
-            (&raw mut (*record).occupant_priority).write(peek!(previous, task_prio: u32));
-            (&raw mut (*record).occupant_ns).write(occupancy(previous, next, now - since));
-            (&raw mut (*record).occupant).write(peek!(previous, task_comm: [u8; 16]));
+            let bytes = size_of::<[Ran; RAN]>() as u32;
+            copy_bytes((&raw mut (*record).ran).cast(), bytes, (&raw const (*left).ran).cast());
         }
     });
-}
-
-#[inline(always)]
-fn occupancy(previous: Object, next: Object, delay: u64) -> u64 {
-    if offset!(task_sched_info) == ABSENT || offset!(sched_info_arrival) == ABSENT || offset!(sched_info_queued) == ABSENT {
-        return 0;
-    }
-    let info = offset!(task_sched_info) as usize;
-    let arrived: u64 = load(previous.wrapping_add(info), offset!(sched_info_arrival));
-    let queued: u64 = load(next.wrapping_add(info), offset!(sched_info_queued));
-    if arrived == 0 || queued == 0 {
-        return 0;
-    }
-    delay.saturating_sub(arrived.saturating_sub(queued))
 }
 
 /// A task is being woken. One that is not watched leaves after one load and one test.
@@ -165,4 +170,5 @@ pub fn woken<M: Memory>(task: Object) {
     }
     slot.class = Part::RunQueue as u32;
     slot.woken_ns = now;
+    add_waiting(1);
 }

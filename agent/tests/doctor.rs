@@ -1,0 +1,249 @@
+//! What `doctor` and `cost` say of this machine, and that they leave nothing behind.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use support::agent::field::{number, text};
+use support::journal::Workload;
+use support::scratch::{Format, LoopFs, Scratch};
+use support::{Machine, bpf, missing, wait_for};
+
+const AGENT: &str = env!("CARGO_BIN_EXE_fsyncscope");
+/// The filesystems' probes, those of every sync, and those of a journal.
+const EXT4: [&str; 2] = ["ext4_sync_file_enter", "ext4_sync_file_exit"];
+const EVERY_SYNC: [&str; 7] = [
+    "sched_switch",
+    "sched_waking",
+    "sched_process_exit",
+    "block_rq_issue",
+    "block_rq_complete",
+    "block_io_start",
+    "rseq_update",
+];
+const JOURNAL: [&str; 5] =
+    ["jbd2_start_commit", "jbd2_commit_locking", "jbd2_commit_flushing", "jbd2_commit_logging", "jbd2_end_commit"];
+
+/// Runs a command of the agent to its end; demands that every program it held is gone afterwards.
+fn run(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("start the agent");
+    let pid = child.id();
+    let reader = std::thread::spawn(move || child.wait_with_output().expect("the agent ends"));
+    let mut held = BTreeSet::new();
+    while !reader.is_finished() {
+        held.extend(bpf::programs_of(pid));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = reader.join().expect("the reader does not panic");
+    // The kernel frees a program a moment after its last descriptor.
+    let gone = wait_for(Duration::from_secs(3), || held.iter().all(|id| !bpf::exists(*id)).then_some(()));
+    assert!(gone.is_some(), "programs stay attached: {held:?}");
+    output
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("not JSON ({e}); stderr: {}", said(output)))
+}
+
+fn doctor(arguments: &[&str]) -> (Value, Option<i32>) {
+    let output = run(Command::new(AGENT).args(["doctor", "--json"]).args(arguments));
+    (json(&output), output.status.code())
+}
+
+fn probe<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let probes = report["probes"].as_array().expect("a list of probes");
+    probes.iter().find(|probe| probe["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+fn assert_proofs(report: &Value, names: &[&str], proof: &str) {
+    for name in names {
+        assert_eq!(text(probe(report, name), "/proof"), proof, "{name}: {}", probe(report, name)["why"]);
+    }
+}
+
+/// One sentence as the command line promises it.
+fn assert_one_sentence(output: &Output) {
+    let said = said(output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("fsyncscope: ") && !said.trim_end().ends_with('.'), "{said}");
+}
+
+fn no_canary_in(directory: &Path) {
+    let entries = fs::read_dir(directory).expect("list the directory").flatten();
+    let left: Vec<_> = entries.filter(|entry| entry.file_name().to_string_lossy().contains("canary")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_canary_proves_the_probes_of_a_filesystem_without_a_journal() {
+    skip_if!(Format::Ext4WithoutJournal.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("doctor");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
+    let (report, code) = doctor(&["--canary", disk.path().to_str().unwrap()]);
+    assert_eq!(text(&report, "/canary/filesystem"), "ext4");
+    assert_eq!(text(&report, "/canary/disk"), disk.device_name());
+    assert_eq!(text(&report, "/canary/journal"), "absent");
+    assert_eq!(number(&report, "/canary/told"), number(&report, "/canary/made"));
+    assert_eq!(number(&report, "/canary/of_another_tid"), 0);
+    assert!(number(&report, "/canary/transfers") >= number(&report, "/canary/made"), "{}", report["canary"]);
+    assert_proofs(&report, &EXT4, "proven");
+    assert_proofs(&report, &EVERY_SYNC, "proven");
+    assert_proofs(&report, &["xfs_file_fsync"], "untried");
+    assert_eq!((text(&report, "/verdict"), code), ("fine", Some(0)), "{report:#}");
+    no_canary_in(disk.path());
+}
+
+#[test]
+fn a_canary_on_a_journal_proves_the_journal_probes() {
+    skip_if!(Format::Ext4.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("doctor");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 64);
+    let (report, code) = doctor(&["--canary", disk.path().to_str().unwrap()]);
+    assert_eq!(text(&report, "/canary/journal"), "present");
+    assert!(number(&report, "/canary/commits") > 0);
+    assert_proofs(&report, &JOURNAL, "proven");
+    assert_proofs(&report, &EXT4, "proven");
+    assert_eq!(code, Some(0), "{report:#}");
+    no_canary_in(disk.path());
+}
+
+#[test]
+fn a_canary_on_xfs_proves_the_probe_of_xfs() {
+    skip_if!(Format::Xfs.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("doctor");
+    let disk = LoopFs::new(&scratch, "disk", Format::Xfs, 400);
+    let (report, code) = doctor(&["--canary", disk.path().to_str().unwrap()]);
+    assert_eq!(text(&report, "/canary/filesystem"), "xfs");
+    assert_proofs(&report, &["xfs_file_fsync", "rseq_update"], "proven");
+    assert_proofs(&report, &EXT4, "untried");
+    assert_eq!(code, Some(0), "{report:#}");
+}
+
+#[test]
+fn where_no_sync_reaches_a_disk_nothing_is_called_proven() {
+    skip_if!(missing(&[]));
+    let _machine = Machine::lock();
+    let (report, code) = doctor(&["--canary", "/dev/shm"]);
+    assert_eq!(number(&report, "/canary/told"), 0);
+    assert_proofs(&report, &EXT4, "untried");
+    assert_eq!((text(&report, "/verdict"), code), ("impaired", Some(1)), "{report:#}");
+    assert!(text(&report, "/canary_problem").contains("--canary"), "{report:#}");
+}
+
+#[test]
+fn the_text_fits_a_terminal_and_names_every_probe() {
+    skip_if!(missing(&[]));
+    let _machine = Machine::lock();
+    let output = run(Command::new(AGENT).arg("doctor"));
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let long: Vec<&str> = shown.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(long.is_empty(), "{long:#?}");
+    for name in EXT4.iter().chain(&EVERY_SYNC).chain(&JOURNAL) {
+        assert!(shown.lines().any(|line| line.starts_with(name)), "no {name} in {shown}");
+    }
+    no_canary_in(&std::env::temp_dir());
+}
+
+#[test]
+fn without_privilege_it_says_one_sentence() {
+    skip_if!(missing(&[]));
+    let scratch = Scratch::new("doctor");
+    // The build may lie in a directory that only root may enter.
+    let agent = scratch.join("fsyncscope");
+    fs::copy(AGENT, &agent).expect("copy the agent");
+    for command in ["doctor", "cost"] {
+        let output = run(Command::new(&agent).arg(command).uid(65534).gid(65534));
+        assert_one_sentence(&output);
+        assert!(said(&output).contains("BPF and PERFMON"), "{}", said(&output));
+    }
+    let output = run(Command::new(&agent).args(["doctor", "--json"]).uid(65534).gid(65534));
+    let report = json(&output);
+    assert_eq!(text(&report, "/verdict"), "cannot_trace");
+    let states = report["capabilities"].as_array().expect("a list");
+    assert!(states.iter().any(|row| row["name"] == "BPF" && row["state"] == "missing"), "{report:#}");
+}
+
+#[test]
+fn a_directory_that_holds_no_file_is_refused() {
+    skip_if!(missing(&[]));
+    assert_one_sentence(&run(Command::new(AGENT).args(["doctor", "--canary", "/proc"])));
+    assert_one_sentence(&run(Command::new(AGENT).args(["doctor", "--canary", "/no/such/directory"])));
+}
+
+#[test]
+fn the_cost_of_syncs_is_counted_beside_a_floor() {
+    skip_if!(Format::Ext4.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("cost");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 64);
+    let journal = Workload::new("ForceWriteThread", disk.join("1.txn")).spawn();
+    let output = run(Command::new(AGENT).args(["cost", "--for", "2s", "--json"]));
+    let made = journal.stop().len() as u64;
+    let cost = json(&output);
+    let float = |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!((1..=made + 20).contains(&number(&cost, "/syncs")), "{made} made, {cost:#}");
+    let programs = cost["programs"].as_array().expect("a list of programs");
+    for name in ["sched_switch", "sched_waking", "block_rq_issue", "jbd2_end_commit", "ext4_sync_file_enter"] {
+        let row = programs.iter().find(|row| row["program"] == name).unwrap_or_else(|| panic!("no {name}: {cost:#}"));
+        assert!(float(row, "runs_per_sync") > 0.0 && float(row, "floor_ns_per_run") > 0.0, "{row}");
+        assert!(float(row, "net_ns_per_run") <= float(row, "ns_per_run"), "{row}");
+    }
+    assert!(float(&cost, "net_ns_per_sync") < float(&cost, "gross_ns_per_sync"), "{cost:#}");
+    // A sync costs some dozens of runs; ten times the goal is a program that went astray.
+    assert!((20.0..1300.0).contains(&float(&cost, "runs_per_sync")), "{cost:#}");
+    assert_eq!(cost["floors"].as_array().map(Vec::len), Some(2));
+}
+
+/// Tracepoints that a process is attached to, as the kernel tells them of its links.
+fn tracepoints(pid: u32) -> BTreeSet<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let name = |text: String| Some(text.lines().find_map(|line| line.strip_prefix("tp_name:"))?.trim().to_owned());
+    texts.filter_map(name).collect()
+}
+
+#[test]
+fn a_command_runs_once_and_taxes_no_system_call() {
+    skip_if!(missing(&[]));
+    let _machine = Machine::lock();
+    let mut first = Command::new(AGENT).args(["cost", "--for", "20s"]).stdout(Stdio::null()).spawn().expect("start");
+    let pid = first.id();
+    let attached = wait_for(Duration::from_secs(30), || {
+        let attached = tracepoints(pid);
+        attached.contains("xfs_file_fsync").then_some(attached)
+    });
+    let second = run(Command::new(AGENT).args(["cost", "--for", "1s"]));
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").flatten();
+    let perf =
+        descriptors.filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("anon_inode:[perf_event]")));
+    let perf = perf.count();
+    let _ = first.kill();
+    let _ = first.wait();
+    let attached = attached.expect("its links show their tracepoints");
+    for name in EXT4.iter().chain(&EVERY_SYNC) {
+        assert!(attached.contains(*name), "no {name} in {attached:?}");
+    }
+    let taxed =
+        |name: &&String| name.starts_with("sys_") || ["raw_syscalls", "sys_enter", "sys_exit"].contains(&name.as_str());
+    assert_eq!(attached.iter().filter(taxed).count(), 0, "{attached:?}");
+    assert_eq!(perf, 0, "a tracepoint of a system call is attached through a perf event");
+    assert_one_sentence(&second);
+    assert!(said(&second).contains(&format!("as process {pid}")), "{}", said(&second));
+}
