@@ -131,6 +131,9 @@ pub struct Request {
     /// 0 if it was never given to the driver: a bare flush.
     pub issued_ns: u64,
     pub done_ns: u64,
+    /// Where it begins on the disk, in units of 512 bytes.
+    #[serde(default)]
+    pub sector: u64,
     /// 0 if unknown.
     pub inode: u64,
     pub inode_dev: u32,

@@ -9,9 +9,15 @@ use std::time::Duration;
 
 use fsyncscope::metrics::Metrics;
 
+use support::agent::Agent;
+use support::child::{Child, Role};
 use support::dashboard::{self, text};
-use support::prometheus::{Histograms, prove};
-use support::{catalogue, filled, http, tool};
+use support::faults::{EarlyFlusher, Frozen};
+use support::interference::{Growth, Writer};
+use support::journal::Workload;
+use support::prometheus::{self, Histograms, prove};
+use support::scratch::{Format, LoopFs, Scratch};
+use support::{Machine, catalogue, filled, http, tool, wait_for};
 
 const RULES: &str = "dashboards/fsyncscope.rules.yml";
 const RULES_TEST: &str = "dashboards/fsyncscope.rules.test.yml";
@@ -173,4 +179,73 @@ fn a_prometheus_with_native_histograms_fills_every_panel_and_fires() {
 #[test]
 fn a_prometheus_with_classic_histograms_fills_every_panel_and_fires() {
     panels_and_alerts_with(Histograms::Classic);
+}
+
+/// The name of the journal's thread, as the kernel keeps it.
+const THREAD: &str = "journal-thread";
+
+/// A journal and a writer that is flushed early, both on one disk that lies on another.
+struct Disturbed<'a> {
+    journal: Child,
+    writer: Child,
+    _early: EarlyFlusher,
+    _disk: &'a LoopFs,
+}
+
+impl<'a> Disturbed<'a> {
+    fn start(disk: &'a LoopFs, scratch: &Scratch) -> Self {
+        let early = EarlyFlusher::new(1 << 20);
+        let file = disk.join("entry.log");
+        let writer = Writer { file, chunk: 1 << 16, region: 64 << 20, growth: Growth::Regrow, pause_us: 500 };
+        let writer = Child::start(Role::Writer(writer), "ledger-writer", scratch.join("writer"));
+        let mut workload = Workload::new(THREAD, disk.join("1.txn"));
+        // So few syncs that the one that hangs is more than one of a thousand.
+        workload.think_us = 20_000;
+        let journal = Child::start(Role::Journal(workload), "journal", scratch.join("book"));
+        Self { journal, writer, _early: early, _disk: disk }
+    }
+}
+
+#[test]
+fn an_agent_under_load_fills_every_panel_and_a_hang_fires() {
+    const HANGS: &str = "FsyncscopeSyncHanging";
+    let name = "an_agent_under_load_fills_every_panel_and_a_hang_fires";
+    if !tool::is_installed("prometheus", name) {
+        return;
+    }
+    skip_if!(Format::Ext4.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("panels");
+    let lower = LoopFs::new(&scratch, "lower", Format::Ext4, 512);
+    let disk = LoopFs::stacked(&scratch, "disk", Format::Ext4, 256, &lower);
+    let agent = Agent::run(&["--threshold", "2ms", "--keep-series", "2s"]);
+    let address = ([127, 0, 0, 1], agent.port().unwrap()).into();
+    let load = Disturbed::start(&disk, &scratch);
+    let prometheus = prove(address, Histograms::Native, &[]);
+    assert!(!prometheus.firing().iter().any(|alert| alert == HANGS), "nothing hangs yet");
+
+    let frozen = Frozen::new(&lower);
+    let open = || agent.scrape().only("fsyncscope_sync_open_seconds", &[]).unwrap();
+    let risen = [1.0, 3.0].map(|age| wait_for(Duration::from_secs(6), || Some(open()).filter(|open| *open > age)));
+    prometheus::an_alert_fires(&prometheus, HANGS, Duration::from_secs(12));
+    assert_eq!(http::get(address, "/healthz", "*/*").unwrap().status, 200, "a hang of others is no fault of the agent");
+    drop(frozen);
+    assert!(risen.iter().all(Option::is_some), "the age of the open sync did not rise: {risen:?}");
+    assert_eq!(wait_for(Duration::from_secs(10), || (open() < 1.0).then_some(())), Some(()), "the sync ended");
+    // The sync that hung also broke the objective.
+    prometheus::an_alert_fires(&prometheus, "FsyncscopeSyncLatencyHigh", Duration::from_secs(15));
+    series_end_with_their_thread(&agent, load);
+    assert!(agent.terminate().status.success());
+}
+
+/// A thread has its series while it lives; soon after its end they are gone too.
+fn series_end_with_their_thread(agent: &Agent, load: Disturbed<'_>) {
+    let of_thread = [("process", "journal"), ("thread", THREAD)];
+    let names = ["fsyncscope_sync_duration_seconds_count", "fsyncscope_sync_latency_percentile_seconds"];
+    let count = || names.map(|name| agent.scrape().all(name, &of_thread).count());
+    assert!(count().iter().all(|series| *series > 0), "{:?}", count());
+    load.journal.stop();
+    let gone = wait_for(Duration::from_secs(8), || (count() == [0, 0]).then_some(()));
+    assert!(gone.is_some(), "the thread has ended and left {:?}", count());
+    load.writer.stop();
 }

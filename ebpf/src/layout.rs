@@ -86,6 +86,7 @@ layout! {
     request_bytes = request.__data_len: 4 required,
     request_command = request.cmd_flags: 4 required,
     request_bio = request.bio: 8 required,
+    bio_next = bio.bi_next: 8 required,
     bio_vectors = bio.bi_io_vec: 8 required,
     vector_page = bio_vec.bv_page: 8 required,
     page_flags = page.flags: 0 required,

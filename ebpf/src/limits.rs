@@ -15,6 +15,9 @@ pub const DISKS_LOWER: u32 = 32;
 pub const FILESYSTEMS: u32 = 256;
 /// Requests in flight on all watched disks, direct-mapped with two tries; one that finds no place is counted.
 pub const REQUESTS: u32 = 1 << 13;
+/// Pieces of a merged request that are looked at to see whether they are one file's; a longer one stays without a name.
+/// A file's own pages come in pieces of a megabyte, so more pieces than this are mostly many small files.
+pub const MERGED_BIOS: u32 = 8;
 /// Completed requests that each disk remembers, to show what ran beside a slow sync.
 pub const RECENT: usize = 32;
 /// Files whose path was already told to the agent, direct-mapped; forgetting one costs telling it again.
@@ -33,6 +36,8 @@ pub const RAN: usize = 16;
 pub const BUCKETS: usize = 24;
 /// Writeback reasons that the kernel has, with room for new ones.
 pub const REASONS: usize = 16;
+/// Of a flusher that began before anybody looked: none of the kernel's.
+pub const REASON_UNKNOWN: u32 = REASONS as u32 - 1;
 /// Bytes of the ring buffer; 4 MiB hold about 9,000 syncs, twenty times what a fast journal makes in a poll.
 pub const RING: u32 = 4 << 20;
 /// A wake-up within this time of a completion on the same CPU, by the same task, is that completion's.

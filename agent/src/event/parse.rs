@@ -113,6 +113,7 @@ fn request(record: &slot::Request) -> Request {
         allocated_ns: record.allocated_ns,
         issued_ns: record.issued_ns,
         done_ns: record.done_ns,
+        sector: record.sector,
         inode: record.inode,
         inode_dev: record.inode_dev,
         bytes: record.bytes,

@@ -10,6 +10,7 @@ pub mod bpf;
 pub mod catalogue;
 pub mod child;
 pub mod dashboard;
+pub mod extents;
 pub mod faults;
 pub mod filled;
 pub mod http;

@@ -1,7 +1,7 @@
 //! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
 
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{BUCKETS, REASONS, RECENT, REQUESTS};
+use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, REASON_UNKNOWN, REASONS, RECENT, REQUESTS};
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Request, Role, Stage, Submitter};
 
@@ -16,6 +16,8 @@ const OPERATION: u32 = 0xff;
 const WRITE: u32 = 1;
 const FLUSH: u32 = 2;
 const FLUSH_LEGS: u32 = 1 << 17 | 1 << 18;
+/// `REQ_IDLE`, the same on all kernels that are supported: direct writes have it and the journal's, writeback never.
+const IDLE: u32 = 1 << 15;
 
 /// Index of a request's disk plus one, if it is watched.
 #[inline(always)]
@@ -104,15 +106,18 @@ pub fn started<M: Memory>(request: Object) {
     about.reason = reason;
     about.inode = 0;
     about.inode_dev = 0;
-    if about.command & OPERATION == WRITE && about.bytes != 0 {
-        name_file(about, peek!(request, request_bio: Object));
+    let is_cache = about.command & IDLE == 0 || hands_down::<M>();
+    if about.command & OPERATION == WRITE && about.bytes != 0 && is_cache {
+        (about.inode, about.inode_dev) = file_of(peek!(request, request_bio: Object));
     }
-    if submitter as u16 == Submitter::Flusher as u16 {
-        let place = (index - 1) * REASONS as u32 + (reason as u32 & (REASONS as u32 - 1));
-        if let Some(bytes) = WRITEBACK.get_ptr_mut(place) {
-            add(bytes, about.bytes as u64);
-        }
-    }
+}
+
+/// Whether the current task is a loop device's worker: what it writes directly are the pages that the disk above was
+/// given, so they name that disk's file.
+#[inline(always)]
+fn hands_down<M: Memory>() -> bool {
+    let function = worker_function(M::current());
+    function != 0 && (function == function!(loop_worker) || function == function!(loop_worker_root))
 }
 
 /// Who submits a request: the current task, by its role or its work function.
@@ -121,7 +126,7 @@ fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
     let function = worker_function(M::current());
     if function != 0 {
         if function == function!(flusher) {
-            return (Submitter::Flusher, slot_of(tid).map_or(0, |(_, slot)| slot.reason as u16));
+            return (Submitter::Flusher, slot_of(tid).map_or(REASON_UNKNOWN, |(_, slot)| slot.reason) as u16);
         }
         return (if function == function!(throttle_dispatch) { Submitter::Throttle } else { Submitter::Worker }, 0);
     }
@@ -132,24 +137,46 @@ fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
     }
 }
 
-/// Names the file whose page-cache page comes first in a write: bio, page, mapping, inode.
+/// The file whose page-cache page comes first in a write, by bio, page, mapping, inode: its inode and device, or zeros.
 ///
 /// A page that is not under writeback is not the cache's own: a direct write from an mmapped buffer would name the
-/// buffer's file. An anonymous page's mapping has its low bits set.
+/// buffer's file. Such a page may be under writeback for its own file just then, so direct writes are left out before.
+/// An anonymous page's mapping has its low bits set.
 #[inline(always)]
-fn name_file(about: &mut Request, bio: Object) {
+fn file_of(bio: Object) -> (u64, u32) {
     let page = peek!(peek!(bio, bio_vectors: Object), vector_page: u64);
     let page = head_of(page) as Object;
     if peek!(page, page_flags: u64) >> (offset!(flag_writeback) & 63) & 1 == 0 {
-        return;
+        return (0, 0);
     }
     let mapping = peek!(page, page_mapping: u64);
     if mapping == 0 || mapping & 3 != 0 {
-        return;
+        return (0, 0);
     }
     let inode = peek!(mapping as Object, mapping_host: Object);
-    about.inode = peek!(inode, inode_number: u64);
-    about.inode_dev = peek!(peek!(inode, inode_super: Object), super_dev: u32);
+    (peek!(inode, inode_number: u64), peek!(peek!(inode, inode_super: Object), super_dev: u32))
+}
+
+/// Takes over what a request has become by merging since it started. It keeps its name only if all of it is one file's:
+/// neighbours on the disk may be different files.
+#[inline(always)]
+fn merged(about: &mut Request, request: Object, bytes: u32) {
+    about.bytes = bytes;
+    about.sector = peek!(request, request_sector: u64);
+    if about.inode == 0 {
+        return;
+    }
+    let mut bio = peek!(request, request_bio: Object);
+    let mut looked = 0;
+    while !bio.is_null() {
+        if looked == MERGED_BIOS || file_of(bio) != (about.inode, about.inode_dev) {
+            about.inode = 0;
+            about.inode_dev = 0;
+            return;
+        }
+        looked += 1;
+        bio = peek!(bio, bio_next: Object);
+    }
 }
 
 /// The first page of the folio that a page belongs to.
@@ -189,6 +216,11 @@ pub fn issued<M: Memory>(request: Object) {
         disk.flush_issued_ns = now;
     } else if let Some((_, entry)) = find(M::address(request)) {
         entry.request.issued_ns = now;
+        let bytes = field!(M, request, request_bytes: u32);
+        // Fewer bytes are the rest of a request that is given to the driver once more.
+        if bytes > entry.request.bytes {
+            merged(&mut entry.request, request, bytes);
+        }
     }
 }
 
@@ -267,6 +299,12 @@ fn finish_transfer(index: u32, request: &Request) {
     }
     let kind = if request.command & 1 != 0 { 1 } else { 0 };
     let submitter = request.submitter as u32;
+    if submitter == Submitter::Flusher as u32 {
+        let place = (index - 1) * REASONS as u32 + (request.reason as u32 & (REASONS as u32 - 1));
+        if let Some(bytes) = WRITEBACK.get_ptr_mut(place) {
+            add(bytes, request.bytes as u64);
+        }
+    }
     observe(index, kind, submitter, 0, request.issued_ns.saturating_sub(request.allocated_ns));
     observe(index, kind, submitter, 1, request.done_ns.saturating_sub(request.issued_ns));
 }

@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::generated::{bpf_get_current_cgroup_id, bpf_probe_read_kernel_str};
 use fsyncscope_ebpf::event::{FileRecord, Header, Kind, ThreadExitRecord, ThreadRecord};
-use fsyncscope_ebpf::limits::{NAME, PATH, PATH_DEPTH, SLOTS};
+use fsyncscope_ebpf::limits::{NAME, PATH, PATH_DEPTH, REASON_UNKNOWN, SLOTS};
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Role, Slot, Stage};
@@ -34,7 +34,7 @@ pub fn watch(task: Object, tid: u32, role: Role) -> Option<(u32, &'static mut Sl
     fresh.running_ns = 0;
     fresh.committing = 0;
     fresh.ended = 0;
-    fresh.reason = 0;
+    fresh.reason = REASON_UNKNOWN;
     fresh.own.done_ns = 0;
     for hand in 0..Part::COUNT {
         // SAFETY: in bounds; volatile keeps the loop from becoming a call.
