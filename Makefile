@@ -1,5 +1,5 @@
 # The commands of this project; scripts/ holds what each does. Run them as root, on Debian 12 with Rust 1.95 or newer.
-.PHONY: demo test build setup lint clean
+.PHONY: demo test build image setup lint clean
 
 # One explained spike: the tracer over a journal workload and a writer that disturbs it, on a scratch loop ext4.
 demo:
@@ -11,6 +11,10 @@ test:
 
 build: setup
 	cargo build --release
+
+# The container image fsyncscope:VERSION, by podman, buildah or docker; deploy/README.md.
+image: setup
+	@deploy/build-image.sh
 
 # Installs what the build needs and this machine lacks, and says so; does nothing where nothing is missing.
 setup:

@@ -49,7 +49,7 @@ pub async fn run(options: &Run) -> anyhow::Result<ExitCode> {
     if let Err(why) = crate::select::Selectors::compile(&options.tracing.selectors)?.check_present(&roots) {
         say(&format!("{why:#}; waiting for it to appear"))?;
     }
-    daemon.announce(options)?;
+    daemon.announce(&kernel, options)?;
     let polled = Arc::new(Mutex::new(Instant::now()));
     let seen = polled.clone();
     let health: serve::Health = Arc::new(move || {
@@ -123,7 +123,10 @@ impl Daemon {
         Self { tracer, metrics, output, collected: None, roots }
     }
 
-    fn announce(&self, options: &Run) -> anyhow::Result<()> {
+    fn announce(&self, kernel: &Kernel, options: &Run) -> anyhow::Result<()> {
+        for row in kernel.lacking() {
+            say(&row.to_string())?;
+        }
         for attached in self.tracer.probes.attached() {
             if let State::Missing(why) = &attached.state {
                 say(&format!("{} is missing ({why}); without it, {}", attached.probe.name, attached.probe.lost))?;

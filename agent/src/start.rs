@@ -15,7 +15,7 @@ use crate::kernel::btf::{self, Btf};
 use crate::kernel::capability::Capability;
 use crate::kernel::host::{Host, Roots, UserNamespace};
 use crate::kernel::layout::{self, Resolved};
-use crate::kernel::shortfall::Need;
+use crate::kernel::shortfall::{Felt, Need, Shortfall};
 use crate::kernel::symbols::Symbols;
 use crate::probes::{Choice, Facts, Probes};
 
@@ -48,6 +48,11 @@ impl Kernel {
         let layout = layout::resolve(&btf, &modules)?;
         let symbols = Symbols::load(&roots.proc)?;
         Ok(Self { btf, layout, symbols, host })
+    }
+
+    /// What is missing and felt in reports, although the probes are attached; to be said once.
+    pub fn lacking(&self) -> impl Iterator<Item = &Shortfall> {
+        self.host.shortfalls.iter().filter(|row| row.felt == Felt::Reports)
     }
 
     /// Loads the probes for this kernel and attaches them. They stay attached as long as the value lives.

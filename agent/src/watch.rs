@@ -20,7 +20,7 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
     crate::select::Selectors::compile(&options.tracing.selectors)?.check_present(&roots)?;
     let kernel = Kernel::read(&roots)?;
     let mut tracer = Tracer::attach(&kernel, &options.tracing, &roots)?;
-    announce(&tracer, options)?;
+    announce(&kernel, &tracer, options)?;
     let mut view = View {
         out: std::io::stdout().lock(),
         json: options.json,
@@ -50,8 +50,11 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
 const CLOSED: &str = "could not write to stdout; keep its reader open, or use --count";
 
 /// Says once that everything is attached, and what is missing.
-fn announce(tracer: &Tracer, options: &Watch) -> anyhow::Result<()> {
+fn announce(kernel: &Kernel, tracer: &Tracer, options: &Watch) -> anyhow::Result<()> {
     let mut err = std::io::stderr().lock();
+    for row in kernel.lacking() {
+        writeln!(err, "fsyncscope: {row}")?;
+    }
     for attached in tracer.probes.attached() {
         if let crate::probes::table::State::Missing(why) = &attached.state {
             writeln!(

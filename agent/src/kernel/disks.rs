@@ -1,6 +1,6 @@
 //! Block devices: names, whole disks, what they are stacked on, and how their queues are set.
 //!
-//! Knows `/sys/dev/block`. Must not know requests or syncs. The kernel gives no order in which a stacked device uses
+//! Knows `/sys/dev/block` and `/sys/class/block`. Must not know requests or syncs. The kernel gives no order in which a stacked device uses
 //! those below it, so what lies below is a set.
 
 use std::collections::BTreeSet;
@@ -110,7 +110,17 @@ impl Disks {
 
     /// Where sysfs keeps a device, with the link that its number is followed.
     fn directory(&self, dev: Dev) -> Option<PathBuf> {
-        self.sys_root.join("dev/block").join(dev.to_string()).canonicalize().ok()
+        let numbered = self.sys_root.join("dev/block").join(dev.to_string()).canonicalize().ok();
+        numbered.or_else(|| self.listed(dev))
+    }
+
+    /// The same by a look through the names: Podman hides the links by number from its containers.
+    fn listed(&self, dev: Dev) -> Option<PathBuf> {
+        let names = std::fs::read_dir(self.sys_root.join("class/block")).ok()?;
+        let number = dev.to_string();
+        let found =
+            names.flatten().map(|entry| entry.path()).find(|path| read(path, "dev").is_some_and(|dev| dev == number));
+        found?.canonicalize().ok()
     }
 }
 

@@ -128,11 +128,19 @@ fn capability(capability: Capability, roots: &Roots) -> Option<Shortfall> {
         Capability::Perfmon => (Need::Required, "no probe may read a field or be attached"),
         // It is asked for only in place of BPF and PERFMON, which have rows of their own.
         Capability::SysAdmin => return None,
-        Capability::Syslog => (Need::Optional, "kernel functions have no addresses: workers and stacks have no names"),
-        Capability::SysPtrace => (Need::Optional, "executables and open files of other users' processes have no names"),
-        Capability::DacReadSearch => {
-            (Need::Optional, "what only its owner may read under /proc and /sys stays unknown")
-        }
+        Capability::Syslog => (
+            Need::Optional,
+            "kernel functions have no addresses: flusher, throttle and loop device are taken for any worker, and stacks \
+             have no names",
+        ),
+        Capability::SysPtrace => (
+            Need::Optional,
+            "executables and open files of other processes are not seen: no selection by executable, no writers",
+        ),
+        Capability::DacReadSearch => (
+            Need::Optional,
+            "open files of other users' processes are not seen, nor files in directories that are theirs alone",
+        ),
         // Where locked memory has no limit nothing has to be raised.
         Capability::SysResource if is_memory_unlimited(roots) => return None,
         Capability::SysResource => {

@@ -111,6 +111,9 @@ fn evidence(open: &Open, pending: u64) -> Vec<String> {
 }
 
 fn wait_of(stack: &[String]) -> &'static str {
+    if stack.is_empty() {
+        return "something unknown: its kernel stack cannot be read, which takes SYS_PTRACE and SYS_ADMIN";
+    }
     let word = |function: &String| WAITS.iter().find(|(name, _)| function.contains(name)).map(|(_, word)| *word);
     stack.iter().find_map(word).unwrap_or("something that its stack does not name")
 }

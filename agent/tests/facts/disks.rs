@@ -82,6 +82,19 @@ fn a_loop_device_stands_on_the_disk_of_its_file() {
     assert_eq!(names(&found), ["loop0", "dm-0", "sda", "nvme0n1"]);
 }
 
+/// As in a container of Podman, which masks the directory of links by number.
+#[test]
+fn a_device_is_found_by_its_name_where_the_links_by_number_are_hidden() {
+    let tree = Tree::new("hidden")
+        .file("dev/block/.masked", "")
+        .file("devices/sda/dev", "8:0\n")
+        .file("devices/sdb/dev", "8:16\n")
+        .link("class/block/sda", "../../devices/sda")
+        .link("class/block/sdb", "../../devices/sdb");
+    assert_eq!(device(&tree, "8:16").unwrap().disk.name, "sdb");
+    assert_eq!(device(&tree, "8:32"), None);
+}
+
 #[test]
 fn devices_in_a_circle_end() {
     let tree = block(Tree::new("circle"), "252:1", "virtual/dm-1");

@@ -82,9 +82,9 @@ fn a_missing_capability_says_what_is_lost() {
     assert_eq!(
         missing(&tree),
         [
-            "capability SYSLOG is missing: this process does not have it, so kernel functions have no addresses: workers \
-          and stacks have no names; add SYSLOG to the capabilities of the service or container, or run as root of the \
-          host"
+            "capability SYSLOG is missing: this process does not have it, so kernel functions have no addresses: flusher, \
+             throttle and loop device are taken for any worker, and stacks have no names; add SYSLOG to the capabilities \
+             of the service or container, or run as root of the host"
         ]
     );
     assert_eq!(read(&tree).shortfalls[0].need, Need::Optional);
