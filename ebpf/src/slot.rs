@@ -178,4 +178,8 @@ impl Slot {
     /// 8-byte words of a slot.
     pub const WORDS: usize = size_of::<Self>() / 8;
 }
-const _: () = assert!(size_of::<Slot>() % 8 == 0 && size_of::<Disk>() % 8 == 0 && size_of::<Request>() % 8 == 0);
+const _: () = assert!(
+    size_of::<Slot>().is_multiple_of(8)
+        && size_of::<Disk>().is_multiple_of(8)
+        && size_of::<Request>().is_multiple_of(8)
+);
