@@ -11,7 +11,10 @@ pub fn consider(case: &Case) -> Option<Finding> {
     if helpers == 0 || helpers <= own {
         return None;
     }
-    let occupant = case.occupant(case.sync.journal_delays.iter().chain(&case.sync.worker_delays));
+    let woke = |tid: u32| case.waits().any(|wait| wait.waker_tid == tid);
+    let workers =
+        case.sync.worker_delays.iter().filter(|delay| case.sync.servants.contains(&delay.tid) || woke(delay.tid));
+    let occupant = case.occupant(case.sync.journal_delays.iter().chain(workers));
     let confidence = occupant.as_ref().map_or(Confidence::Likely, |occupant| occupant.confidence());
     let ready = |who: &str, ns: u64| {
         (ns.saturating_mul(20) >= helpers)

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::case::Case;
 use super::cause::Culprit;
+use super::intervals::{common, length, merged};
 use crate::event::{Request, Source};
 
 /// What identifies a neighbour: the file, or the submitting task where no file is known.
@@ -65,8 +66,8 @@ pub fn on_disk(case: &Case, disk: u32) -> Neighbours {
         foreign_requests: shares.values().map(|share| share.requests).sum(),
         foreign_bytes: shares.values().map(|share| share.bytes).sum(),
         own_bytes,
-        covered_ns: covered(&windows, busy),
-        waited_ns: windows.iter().map(|(from, until)| until - from).sum(),
+        covered_ns: length(&common(&windows, &merged(busy))),
+        waited_ns: length(&windows),
         depth: case
             .waits()
             .filter_map(|wait| wait.request.as_ref())
@@ -101,26 +102,6 @@ fn windows(case: &Case) -> Vec<(u64, u64)> {
     let waits = case.waits().filter(|wait| wait.request.is_some()).map(|wait| (wait.start_ns, wait.end_ns));
     let (start, end) = (case.sync.event.start_ns, case.sync.event.end_ns);
     merged(waits.map(|(from, until)| (from.max(start), until.min(end))).filter(|(from, until)| from < until).collect())
-}
-
-fn merged(mut times: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    times.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::new();
-    for (from, until) in times {
-        match merged.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(until),
-            _ => merged.push((from, until)),
-        }
-    }
-    merged
-}
-
-fn covered(windows: &[(u64, u64)], busy: Vec<(u64, u64)>) -> u64 {
-    let busy = merged(busy);
-    let overlap = |(from, until): &(u64, u64)| {
-        busy.iter().map(|(begin, end)| (*end).min(*until).saturating_sub((*begin).max(*from))).sum::<u64>()
-    };
-    windows.iter().map(overlap).sum()
 }
 
 /// Whose request it is, if it is surely not the sync's own.
