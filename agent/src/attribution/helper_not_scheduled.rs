@@ -15,7 +15,8 @@ pub fn consider(case: &Case) -> Option<Finding> {
     let workers =
         case.sync.worker_delays.iter().filter(|delay| case.sync.servants.contains(&delay.tid) || woke(delay.tid));
     let occupant = case.occupant(case.sync.journal_delays.iter().chain(workers));
-    let confidence = occupant.as_ref().map_or(Confidence::Likely, |occupant| occupant.confidence());
+    let alone = helpers.saturating_mul(2) >= case.sync.duration_ns();
+    let confidence = occupant.as_ref().filter(|_| alone).map_or(Confidence::Likely, |occupant| occupant.confidence());
     let ready = |who: &str, ns: u64| {
         (ns.saturating_mul(20) >= helpers)
             .then(|| format!("{who} was ready to run for {} and did not get a CPU", ms(ns)))

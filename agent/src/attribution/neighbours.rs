@@ -12,6 +12,8 @@ use crate::event::{Request, Source};
 enum Key {
     File(u32, u64),
     Task(u32, String),
+    /// Pages of several files, or of one that could not be named.
+    Flusher,
 }
 
 /// All requests of one neighbour.
@@ -114,6 +116,9 @@ fn foreign(case: &Case, request: &Request) -> Option<Key> {
         let own = request.inode == event.inode && request.inode_dev == event.dev;
         return (!own).then_some(Key::File(request.inode_dev, request.inode));
     }
+    if request.inode == 0 && request.submitter == Source::Flusher {
+        return Some(Key::Flusher);
+    }
     let by_task = matches!(request.submitter, Source::Other | Source::Sync) && request.tid != event.tid;
     (by_task && !is_metadata_of(request)).then(|| Key::Task(request.tid, request.comm.clone()))
 }
@@ -127,6 +132,7 @@ fn culprit(case: &Case, key: &Key, share: &Share) -> Culprit {
     let amount = format!("{} requests, {} KiB", share.requests, share.bytes >> 10);
     let via = if share.flushed_by_kernel { ", written back by the flusher" } else { "" };
     match key {
+        Key::Flusher => Culprit::new("flusher", format!("the flusher, for files that are not known: {amount}")),
         Key::Task(tid, comm) => Culprit::new(comm, format!("{comm} (tid {tid}): {amount}")),
         Key::File(dev, inode) => {
             let known = case.names.file(*dev, *inode);
