@@ -65,6 +65,14 @@ pub fn explain(sync: Sync, names: &Timeline) -> Explanation {
     breakdown.note("remainder", stack::note(unexplained, names));
     breakdown.note("before_submit", stack::note(sync.waits.iter().filter(late_request), names));
     breakdown.note("journal_before_submit", stack::note(sync.journal_waits.iter().filter(late_request), names));
+    for (row, waits, part) in [
+        ("device", &sync.waits, Part::Device),
+        ("flush_device", &sync.waits, Part::FlushDevice),
+        ("journal_device", &sync.journal_waits, Part::Device),
+        ("journal_flush_device", &sync.journal_waits, Part::FlushDevice),
+    ] {
+        breakdown.note(row, breakdown::note_below(&sync, waits, part));
+    }
     let mut verdict = judge(&Case { sync: &sync, breakdown: &breakdown, names });
     verdict.evidence.extend(sync.commits.iter().filter_map(|commit| phases(&sync, commit)));
     let mut explanation = Explanation { sync, breakdown, verdict };

@@ -3,8 +3,9 @@
 
 use fsyncscope_ebpf::part::{Hands, Part};
 
+use super::case::ms;
 use super::intervals::{common, length, merged};
-use crate::event::Wait;
+use crate::event::{Request, Wait};
 use crate::timeline::Sync;
 
 /// One row.
@@ -138,15 +139,39 @@ fn fit(hands: &mut Hands, whole: u64) -> u64 {
 fn open_stacked(hands: &mut Hands, waits: &[Wait], sync: &Sync) {
     let delays = sync.worker_delays.iter().filter(|delay| sync.servants.contains(&delay.tid));
     let delayed = merged(delays.map(|delay| (delay.start_ns, delay.end_ns)).collect());
-    let below = sync.queues.iter().filter(|queue| queue.disk != sync.disk.dev).flat_map(|queue| &queue.recent);
-    let served = below.filter(|request| request.issued_ns != 0 && sync.servants.contains(&request.tid));
-    let busy = merged(served.map(|request| (request.issued_ns, request.done_ns)).collect());
+    let busy = below(sync);
     for (service, part) in waits.iter().flat_map(services) {
         let late = common(&delayed, &[service]);
         let moved = (length(&late) - length(&common(&late, &busy))).min(hands[part as usize]);
         hands[part as usize] -= moved;
         hands[Part::WorkerRunQueue as usize] += moved;
     }
+}
+
+/// Times at which a disk below was with a request of the kernel threads that serve the sync's disk. A bare flush counts
+/// from its submission: it is never issued itself.
+fn below(sync: &Sync) -> Vec<(u64, u64)> {
+    let requests = sync.queues.iter().filter(|queue| queue.disk != sync.disk.dev).flat_map(|queue| &queue.recent);
+    let served = requests.filter(|request| sync.servants.contains(&request.tid));
+    let began = |request: &Request| if request.issued_ns == 0 { request.allocated_ns } else { request.issued_ns };
+    merged(served.map(|request| (began(request), request.done_ns)).collect())
+}
+
+/// How much of the device time of a stacked disk was with the disks below it, for its row.
+pub(super) fn note_below(sync: &Sync, waits: &[Wait], wanted: Part) -> Option<String> {
+    let services: Vec<(u64, u64)> =
+        waits.iter().flat_map(services).filter(|(_, part)| *part == wanted).map(|(service, _)| service).collect();
+    let services = merged(services);
+    if sync.lower.is_empty() || services.is_empty() {
+        return None;
+    }
+    let with_it = length(&common(&services, &below(sync)));
+    let names: Vec<&str> = sync.lower.iter().map(|disk| disk.name.as_str()).collect();
+    let (whole, names) = (ms(length(&services)), names.join(", "));
+    Some(match with_it {
+        0 => format!("of the long waits' {whole} no part was seen on {names} below"),
+        _ => format!("of the long waits' {whole} the disk below, {names}, had it for {}", ms(with_it)),
+    })
 }
 
 /// Times at which a wait's request, and the flushes around it, were with the device.
