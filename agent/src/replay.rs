@@ -60,6 +60,7 @@ pub fn explanations(
             Err(error) => return Some(Err(error)),
         };
         if let Event::Open(open) = &event {
+            timeline.add(event.clone());
             let open = report::open_sync(open, &timeline);
             let offset = timeline.start().unix_offset_ns;
             return Some(Ok(if json {
