@@ -11,6 +11,7 @@ mod cause;
 mod device_slow;
 mod flusher_writeback;
 mod helper_not_scheduled;
+mod intervals;
 mod journal_commit;
 mod neighbours;
 mod queue_behind;

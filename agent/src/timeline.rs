@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use crate::event::{Commit, Delay, Disk, EndSeen, Event, Queue, Role, Start, Thread, Wait, Writer};
+use crate::event::{Commit, Delay, Disk, EndSeen, Event, Queue, Role, Source, Start, Thread, Wait, Writer};
 use crate::limits;
 
 mod baseline;
@@ -39,6 +39,9 @@ pub struct Sync {
     pub lost_events: u64,
     /// What requests of its disks usually take.
     pub baselines: Vec<Baseline>,
+    /// Kernel threads that were seen to serve its disk where that is a stacked one: they completed its requests, or made
+    /// requests below.
+    pub servants: Vec<u32>,
 }
 
 /// The file of a sync.
@@ -76,6 +79,7 @@ pub struct Timeline {
     /// Numbers of syncs that were seen open, by thread and start.
     open: Bounded<(u32, u64), u64>,
     baselines: baseline::Baselines,
+    servants: Bounded<(u32, u32), ()>,
 }
 
 impl Timeline {
@@ -103,6 +107,7 @@ impl Timeline {
             Event::Commit(commit) => keep(&mut self.commits, commit, limits::TIMELINE_COMMITS),
             Event::Queue(queue) => {
                 self.baselines.learn_queue(&queue);
+                self.learn_servants(&queue);
                 keep(&mut self.queues, *queue, limits::TIMELINE_QUEUES);
             }
             Event::Lost { from_ns, until_ns, syncs, details } => {
@@ -197,12 +202,22 @@ impl Timeline {
             queues: Vec::new(),
             lost_events: self.lost_in(event.start_ns, event.end_ns),
             baselines: Vec::new(),
+            servants: Vec::new(),
             event,
         };
         if sync.duration_ns() >= self.start.threshold_ns {
             self.add_details(&mut sync);
         }
         sync
+    }
+
+    fn learn_servants(&mut self, queue: &Queue) {
+        for request in &queue.recent {
+            let submitter = (request.submitter == Source::Worker).then_some(request.tid);
+            for tid in [submitter, Some(request.done_tid)].into_iter().flatten().filter(|tid| *tid != 0) {
+                self.servants.put((queue.disk, tid), ());
+            }
+        }
     }
 
     fn lost_in(&self, start_ns: u64, end_ns: u64) -> u64 {
@@ -251,6 +266,10 @@ impl Timeline {
             .cloned()
             .collect();
         sync.baselines = self.baselines.of(sync.disk.dev);
+        if !sync.lower.is_empty() {
+            let serves = |(disk, _): &&(u32, u32)| concerned(*disk);
+            sync.servants = self.servants.keys().filter(serves).map(|(_, tid)| *tid).collect();
+        }
     }
 }
 
@@ -316,5 +335,9 @@ impl<K: Hash + Eq + Copy, V> Bounded<K, V> {
 
     fn get(&self, key: &K) -> Option<&V> {
         self.map.get(key)
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &K> {
+        self.map.keys()
     }
 }

@@ -88,17 +88,17 @@ fn a_hogs_bursts_are_the_time_that_a_commit_waits_for_its_cpu() {
     assert!(shares[shares.len() / 2] >= 0.5, "{shares:.2?}");
 }
 
-/// Runs a journal beside a hog for 6 s. Gives, for each sync that met a whole burst by the hog's own log, how much of it
+/// Runs a journal beside a hog for 12 s. Gives, for each sync that met a whole burst by the hog's own log, how much of it
 /// is in the parts that are waits for a CPU, in rising order. Wants the cause, and the hog named, for most of those that
 /// found it.
 fn bursts_found(scratch: &Scratch, mut workload: Workload, place: impl FnOnce(u32), cause: &str) -> Vec<f64> {
     let agent = Agent::watch(&["--threshold", "0", "--file", "*/1.txn"]);
-    workload.think_us = 200;
+    workload.think_us = 20;
     let journal = workload.spawn();
     place(journal.tid());
     let hog = Hog { cpu: HOGGED, burst_ms: 13, interval_ms: 97 };
     let hog = Child::start(Role::Hog(hog), "cpu-hog", scratch.join("hog"));
-    std::thread::sleep(Duration::from_secs(6));
+    std::thread::sleep(Duration::from_secs(12));
     let book = journal.stop();
     let bursts = bursts(&hog.stop());
     let ended = agent.interrupt();

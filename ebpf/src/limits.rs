@@ -38,7 +38,7 @@ pub const BUCKETS: usize = 24;
 pub const REASONS: usize = 16;
 /// Of a flusher that began before anybody looked: none of the kernel's.
 pub const REASON_UNKNOWN: u32 = REASONS as u32 - 1;
-/// Bytes of the ring buffer; 4 MiB hold about 9,000 syncs, twenty times what a fast journal makes in a poll.
+/// Bytes of the ring buffer; 4 MiB hold about 10,000 syncs, twenty times what a fast journal makes in a poll.
 pub const RING: u32 = 4 << 20;
 /// A wake-up within this time of a completion on the same CPU, by the same task, is that completion's.
 pub const COMPLETION_NS: u64 = 1_000_000;

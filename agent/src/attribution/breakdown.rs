@@ -3,7 +3,8 @@
 
 use fsyncscope_ebpf::part::{Hands, Part};
 
-use crate::event::{Delay, Wait};
+use super::intervals::{common, length, merged};
+use crate::event::Wait;
 use crate::timeline::Sync;
 
 /// One row.
@@ -135,40 +136,28 @@ fn fit(hands: &mut Hands, whole: u64) -> u64 {
     (whole - sum) as u64
 }
 
-/// Moves device time of a stacked disk to the run queue of the kernel thread that served the request, as far as its
-/// delay lies inside the request: it is known by the request below that it then made, or because it completed this one.
+/// Moves device time of a stacked disk to the run queue of the kernel threads that serve it: as far as one of them was
+/// delayed within the request, and no disk below had a request of theirs at that time.
 fn open_stacked(hands: &mut Hands, waits: &[Wait], sync: &Sync) {
-    for (service, part, done_tid) in waits.iter().flat_map(services) {
-        let linked = |delay: &&Delay| delay.tid == done_tid || served(sync, delay, service);
-        let delayed: u64 = sync.worker_delays.iter().filter(linked).map(|delay| overlap(delay, service)).sum();
-        let moved = delayed.min(hands[part as usize]).min(service.1 - service.0);
+    let delays = sync.worker_delays.iter().filter(|delay| sync.servants.contains(&delay.tid));
+    let delayed = merged(delays.map(|delay| (delay.start_ns, delay.end_ns)).collect());
+    let below = sync.queues.iter().filter(|queue| queue.disk != sync.disk.dev).flat_map(|queue| &queue.recent);
+    let served = below.filter(|request| request.issued_ns != 0 && sync.servants.contains(&request.tid));
+    let busy = merged(served.map(|request| (request.issued_ns, request.done_ns)).collect());
+    for (service, part) in waits.iter().flat_map(services) {
+        let late = common(&delayed, &[service]);
+        let moved = (length(&late) - length(&common(&late, &busy))).min(hands[part as usize]);
         hands[part as usize] -= moved;
         hands[Part::WorkerRunQueue as usize] += moved;
     }
 }
 
 /// Times at which a wait's request, and the flushes around it, were with the device.
-fn services(wait: &Wait) -> impl Iterator<Item = ((u64, u64), Part, u32)> {
-    let done_tid = wait.request.as_ref().map_or(0, |request| request.done_tid);
+fn services(wait: &Wait) -> impl Iterator<Item = ((u64, u64), Part)> {
     let request = wait.request.iter().map(|request| ((request.issued_ns, request.done_ns), Part::Device));
     let flushes = wait.flushes.iter().map(|[issued, done]| ((*issued, *done), Part::FlushDevice));
     let inside = |from: u64, until: u64| (from.max(wait.start_ns), until.min(wait.end_ns));
     let times: Vec<_> = request.chain(flushes).filter(|((issued, _), _)| *issued != 0).collect();
-    times
-        .into_iter()
-        .map(move |((from, until), part)| (inside(from, until), part, done_tid))
-        .filter(|((from, until), _, _)| from < until)
-}
-
-fn overlap(delay: &Delay, (from, until): (u64, u64)) -> u64 {
-    delay.end_ns.min(until).saturating_sub(delay.start_ns.max(from))
-}
-
-/// Whether a delayed worker served a stacked disk within a time: it submitted to a lower disk right after.
-pub(super) fn served(sync: &Sync, delay: &Delay, (from, until): (u64, u64)) -> bool {
-    let lower = sync.queues.iter().filter(|queue| sync.lower.iter().any(|disk| disk.dev == queue.disk));
-    overlap(delay, (from, until)) > 0
-        && lower.flat_map(|queue| &queue.recent).any(|request| {
-            request.tid == delay.tid && request.allocated_ns >= delay.end_ns && request.allocated_ns <= until
-        })
+    let clipped = times.into_iter().map(move |((from, until), part)| (inside(from, until), part));
+    clipped.filter(|((from, until), _)| from < until)
 }

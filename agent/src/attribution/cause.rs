@@ -67,7 +67,7 @@ impl Confidence {
 /// Who or what made the sync slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
-    /// For a metric: a process name, or journal, flusher, device, throttle, several or none.
+    /// For a metric: a process name, or flusher, device, throttle, several or none.
     pub class: String,
     /// For a person.
     pub text: String,

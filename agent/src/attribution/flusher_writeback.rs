@@ -18,11 +18,14 @@ pub fn consider(case: &Case) -> Option<Finding> {
         requests.filter(|request| request.submitter == Source::Flusher).map(|request| reason(request.reason)).next();
     let told = reason.unwrap_or("not known");
     let crowd = neighbours::on_disk(case, case.sync.disk.dev);
-    let by_writer = crowd.culprit.filter(|culprit| culprit.class != "none");
+    let crowded = crowd.crowd();
+    let by_writer = crowd.culprit.filter(|culprit| crowded && culprit.class != "none");
+    // That the flusher wrote is seen; that this writer made it start is a conclusion.
+    let confidence = if reason.is_some() && by_writer.is_none() { Confidence::Certain } else { Confidence::Likely };
     let culprit = by_writer.unwrap_or_else(|| Culprit::new("flusher", format!("the flusher (reason: {told})")));
     Some(Finding {
         explained_ns,
-        confidence: if reason.is_some() { Confidence::Certain } else { Confidence::Likely },
+        confidence,
         culprit: Some(culprit),
         evidence: vec![format!(
             "for {} its pages were under writeback by the flusher, reason {told}",

@@ -7,13 +7,17 @@ use super::case::{Case, ms};
 use super::cause::{Confidence, Culprit, Finding};
 use super::neighbours;
 use crate::event::Commit;
+use fsyncscope_ebpf::part::Part;
 
 pub fn consider(case: &Case) -> Option<Finding> {
     let held: u64 = case.sync.commits.iter().map(|commit| inside(case, commit.locking_ns, commit.flushing_ns)).sum();
     let flushed: u64 = case.sync.commits.iter().map(|commit| ordered_ns(case, commit)).sum();
     let unscheduled = case.ns(&["journal_run_queue", "journal_preempted"]);
-    let budget = case.sync.event.hands[fsyncscope_ebpf::part::Part::Journal as usize].saturating_sub(unscheduled);
-    if held >= flushed { by_handle(case, held.min(budget)) } else { by_data(case, flushed.min(budget)) }
+    let budget = case.sync.event.hands[Part::Journal as usize].saturating_sub(unscheduled);
+    // Of the locking phase, only what the journal thread waited for a task that then woke it.
+    let handles = case.sync.event.journal_hands[Part::Task as usize];
+    let held = held.min(handles).min(budget);
+    if held >= flushed { by_handle(case, held) } else { by_data(case, flushed.min(budget)) }
 }
 
 /// Another task's operation kept the transaction from closing; it then woke the journal thread.
@@ -26,16 +30,14 @@ fn by_handle(case: &Case, explained_ns: u64) -> Option<Finding> {
         .journal_waits
         .iter()
         .filter(|wait| wait.request.is_none() && wait.function == 0 && wait.waker_tid != 0);
-    let holder = waits.max_by_key(|wait| wait.end_ns - wait.start_ns);
+    let holder = waits.max_by_key(|wait| wait.end_ns - wait.start_ns)?;
     Some(Finding {
         explained_ns,
         confidence: Confidence::Likely,
-        culprit: holder.map(|wait| {
-            Culprit::new(
-                &wait.waker,
-                format!("{} (tid {}) held a handle of the transaction", wait.waker, wait.waker_tid),
-            )
-        }),
+        culprit: Some(Culprit::new(
+            &holder.waker,
+            format!("{} (tid {}) held a handle of the transaction", holder.waker, holder.waker_tid),
+        )),
         evidence: vec![format!("the commit waited {} for operations that were still running", ms(explained_ns))],
         row: None,
     })

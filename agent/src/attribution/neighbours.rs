@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::case::Case;
 use super::cause::Culprit;
+use super::intervals::{common, length, merged};
 use crate::event::{Request, Source};
 
 /// What identifies a neighbour: the file, or the submitting task where no file is known.
@@ -11,6 +12,8 @@ use crate::event::{Request, Source};
 enum Key {
     File(u32, u64),
     Task(u32, String),
+    /// Pages of several files, or of one that could not be named.
+    Flusher,
 }
 
 /// All requests of one neighbour.
@@ -65,8 +68,8 @@ pub fn on_disk(case: &Case, disk: u32) -> Neighbours {
         foreign_requests: shares.values().map(|share| share.requests).sum(),
         foreign_bytes: shares.values().map(|share| share.bytes).sum(),
         own_bytes,
-        covered_ns: covered(&windows, busy),
-        waited_ns: windows.iter().map(|(from, until)| until - from).sum(),
+        covered_ns: length(&common(&windows, &merged(busy))),
+        waited_ns: length(&windows),
         depth: case
             .waits()
             .filter_map(|wait| wait.request.as_ref())
@@ -103,26 +106,6 @@ fn windows(case: &Case) -> Vec<(u64, u64)> {
     merged(waits.map(|(from, until)| (from.max(start), until.min(end))).filter(|(from, until)| from < until).collect())
 }
 
-fn merged(mut times: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    times.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::new();
-    for (from, until) in times {
-        match merged.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(until),
-            _ => merged.push((from, until)),
-        }
-    }
-    merged
-}
-
-fn covered(windows: &[(u64, u64)], busy: Vec<(u64, u64)>) -> u64 {
-    let busy = merged(busy);
-    let overlap = |(from, until): &(u64, u64)| {
-        busy.iter().map(|(begin, end)| (*end).min(*until).saturating_sub((*begin).max(*from))).sum::<u64>()
-    };
-    windows.iter().map(overlap).sum()
-}
-
 /// Whose request it is, if it is surely not the sync's own.
 ///
 /// A kernel worker's request without a file may carry the sync's own metadata down a stack: it counts as its own.
@@ -132,6 +115,9 @@ fn foreign(case: &Case, request: &Request) -> Option<Key> {
     if request.inode != 0 && !is_metadata {
         let own = request.inode == event.inode && request.inode_dev == event.dev;
         return (!own).then_some(Key::File(request.inode_dev, request.inode));
+    }
+    if request.inode == 0 && request.submitter == Source::Flusher {
+        return Some(Key::Flusher);
     }
     let by_task = matches!(request.submitter, Source::Other | Source::Sync) && request.tid != event.tid;
     (by_task && !is_metadata_of(request)).then(|| Key::Task(request.tid, request.comm.clone()))
@@ -146,6 +132,7 @@ fn culprit(case: &Case, key: &Key, share: &Share) -> Culprit {
     let amount = format!("{} requests, {} KiB", share.requests, share.bytes >> 10);
     let via = if share.flushed_by_kernel { ", written back by the flusher" } else { "" };
     match key {
+        Key::Flusher => Culprit::new("flusher", format!("the flusher, for files that are not known: {amount}")),
         Key::Task(tid, comm) => Culprit::new(comm, format!("{comm} (tid {tid}): {amount}")),
         Key::File(dev, inode) => {
             let known = case.names.file(*dev, *inode);

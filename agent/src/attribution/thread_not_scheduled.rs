@@ -12,7 +12,8 @@ pub fn consider(case: &Case) -> Option<Finding> {
         return None;
     }
     let occupant = case.occupant(case.sync.delays.iter());
-    let confidence = occupant.as_ref().map_or(Confidence::Likely, |occupant| occupant.confidence());
+    let alone = own.saturating_mul(2) >= case.sync.duration_ns();
+    let confidence = occupant.as_ref().filter(|_| alone).map_or(Confidence::Likely, |occupant| occupant.confidence());
     let mut evidence = vec![format!("the thread was ready to run for {} and did not get a CPU", ms(own))];
     evidence.extend(occupant.as_ref().and_then(|occupant| occupant.evidence()));
     Some(Finding {

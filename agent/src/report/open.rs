@@ -59,6 +59,7 @@ impl OpenSync {
             queues: Vec::new(),
             lost_events: 0,
             baselines: Vec::new(),
+            servants: Vec::new(),
             event: ended(open, hands),
         };
         let breakdown = Breakdown::of(&sync);
