@@ -35,9 +35,9 @@ impl Case<'_> {
         self.sync.waits.iter().chain(&self.sync.journal_waits)
     }
 
-    /// Who ran on the CPU that some delayed tasks waited for, and whether that accounts for most of the delay. Tasks that
-    /// waited for one CPU at the same time waited once.
-    pub fn occupant<'b>(&self, delays: impl Iterator<Item = &'b Delay>) -> Option<Occupant> {
+    /// Who ran on the CPU that some delayed tasks waited for, and whether that accounts for most of the rows that the
+    /// delays stand in: short delays are not told. Tasks that waited for one CPU at the same time waited once.
+    pub fn occupant<'b>(&self, rows: &[&str], delays: impl Iterator<Item = &'b Delay>) -> Option<Occupant> {
         let mut by_task: BTreeMap<(String, u32), u64> = BTreeMap::new();
         let mut counted_until: BTreeMap<u32, u64> = BTreeMap::new();
         let mut delayed_ns = 0;
@@ -57,7 +57,7 @@ impl Case<'_> {
         if ran_ns == 0 {
             return None;
         }
-        Some(Occupant { name, pid, ran_ns, delayed_ns })
+        Some(Occupant { name, pid, ran_ns, delayed_ns: delayed_ns.max(self.ns(rows)) })
     }
 }
 
@@ -67,6 +67,7 @@ pub struct Occupant {
     pub pid: u32,
     /// For how long it surely ran during the delays.
     pub ran_ns: u64,
+    /// How long they were delayed, told or not.
     pub delayed_ns: u64,
 }
 
