@@ -3,6 +3,9 @@
 //! Architecture invariant: the rows of a breakdown sum to the sync's wall time, exactly, in nanoseconds. The largest
 //! row is no cause: a cause is named only by its own evidence, each in a file of its own. Pure; it never fails.
 
+use fsyncscope_ebpf::part::Part;
+
+use crate::event::{Commit, Wait};
 use crate::timeline::{Sync, Timeline};
 
 mod breakdown;
@@ -16,14 +19,16 @@ mod journal_commit;
 mod neighbours;
 mod queue_behind;
 mod shared_lower_device;
+mod stack;
 mod thread_not_scheduled;
 mod throttled;
 
 pub use breakdown::{Breakdown, Row, names as part_names};
 pub use cause::{Cause, Confidence, Culprit, Verdict};
 pub use flusher_writeback::reason as writeback_reason;
+pub use stack::meaning as stack_meaning;
 
-use case::Case;
+use case::{Case, ms};
 use cause::Finding;
 
 /// A sync explained.
@@ -54,10 +59,38 @@ pub fn explain(sync: Sync, names: &Timeline) -> Explanation {
     let mut breakdown = Breakdown::of(&sync);
     breakdown.note("writeback", flusher_writeback::note(&sync.waits));
     breakdown.note("journal_writeback", flusher_writeback::note(&sync.journal_waits));
-    let verdict = judge(&Case { sync: &sync, breakdown: &breakdown, names });
+    let held = |part: Part| move |wait: &&Wait| wait.part == part as u32;
+    let by_waker = sync.waits.iter().chain(&sync.journal_waits);
+    let unexplained = by_waker.filter(|wait| held(Part::Task)(wait) || held(Part::Unlinked)(wait));
+    breakdown.note("remainder", stack::note(unexplained, names));
+    breakdown.note("before_submit", stack::note(sync.waits.iter().filter(late_request), names));
+    breakdown.note("journal_before_submit", stack::note(sync.journal_waits.iter().filter(late_request), names));
+    let mut verdict = judge(&Case { sync: &sync, breakdown: &breakdown, names });
+    verdict.evidence.extend(sync.commits.iter().filter_map(|commit| phases(&sync, commit)));
     let mut explanation = Explanation { sync, breakdown, verdict };
     explanation.attach_culprit();
     explanation
+}
+
+/// Whether a wait's request was submitted only after half of the wait: it is the submission that was waited for.
+fn late_request(wait: &&Wait) -> bool {
+    let middle = wait.start_ns.midpoint(wait.end_ns);
+    wait.request.as_ref().is_some_and(|request| request.allocated_ns > middle)
+}
+
+/// The phases of a commit that took a tenth of the sync or more.
+fn phases(sync: &Sync, commit: &Commit) -> Option<String> {
+    let Commit { transaction, start_ns, locking_ns, flushing_ns, logging_ns, end_ns, .. } = commit;
+    let inside = (*end_ns).min(sync.event.end_ns).saturating_sub((*start_ns).max(sync.event.start_ns));
+    if inside.saturating_mul(10) < sync.duration_ns() || *locking_ns == 0 {
+        return None;
+    }
+    let [locked, flushed, logged] = [(locking_ns, flushing_ns), (flushing_ns, logging_ns), (logging_ns, end_ns)]
+        .map(|(from, until)| ms(until.saturating_sub(*from)));
+    Some(format!(
+        "commit {transaction} took {}: {locked} for running operations to end, {flushed} for data of files, {logged} for the log",
+        ms(end_ns.saturating_sub(*start_ns))
+    ))
 }
 
 /// The cause that explains most of the sync, if one explains at least half of it.

@@ -56,8 +56,8 @@ pub struct Tracer {
     selectors: Selectors,
     threshold_ns: u64,
     open_ns: u64,
-    /// Syncing threads by slot.
-    slots: HashMap<u32, Thread>,
+    /// Syncing threads that are wanted, by thread id.
+    threads: HashMap<u32, Thread>,
     counted: [u64; 3],
     checked_ns: u64,
     looked_ns: u64,
@@ -86,7 +86,7 @@ impl Tracer {
             selectors,
             threshold_ns,
             open_ns: options.open.as_nanos() as u64,
-            slots: HashMap::new(),
+            threads: HashMap::new(),
             counted: [0; 3],
             checked_ns: now_ns(),
             looked_ns: 0,
@@ -142,9 +142,7 @@ impl Tracer {
                 hand_out(Outcome::Began(thread.clone()))?
             }
             Event::ThreadExit { tid, .. } => {
-                if let Some(slot) = self.slots.iter().find(|(_, thread)| thread.tid == *tid).map(|(slot, _)| *slot)
-                    && let Some(thread) = self.slots.remove(&slot)
-                {
+                if let Some(thread) = self.threads.remove(tid) {
                     hand_out(Outcome::Ended(thread))?;
                 }
             }
@@ -166,7 +164,7 @@ impl Tracer {
         let process = self.names.process(thread.pid);
         let wanted = self.selectors.wants_thread(&thread.thread, &process);
         if wanted {
-            self.slots.insert(thread.slot, thread.clone());
+            self.threads.insert(thread.tid, thread.clone());
         } else {
             self.probes.ignore(thread.slot, thread.tid)?;
         }
@@ -186,7 +184,7 @@ impl Tracer {
         now: u64,
         hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let known = self.slots.values().any(|thread| thread.tid == sync.event.tid);
+        let known = self.threads.contains_key(&sync.event.tid);
         let wanted = known || self.selectors.wants_thread(&sync.event.thread, &self.names.process(sync.event.pid));
         if !wanted || !self.selectors.wants_sync(&sync) {
             return Ok(());
@@ -227,9 +225,9 @@ impl Tracer {
         hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         self.oldest_open_ns = 0;
-        let slots: Vec<u32> = self.slots.keys().copied().collect();
-        for index in slots {
-            let Some(slot) = self.probes.slot(index) else { continue };
+        let threads: Vec<Thread> = self.threads.values().cloned().collect();
+        for thread in threads {
+            let Some(slot) = self.probes.slot(thread.slot).filter(|slot| slot.tid == thread.tid) else { continue };
             if slot.stage != Stage::Inside as u32 || slot.start_ns > now {
                 continue;
             }
@@ -244,7 +242,7 @@ impl Tracer {
             let open = Open {
                 tid: slot.tid,
                 pid: slot.tgid,
-                thread: self.slots.get(&index).map(|thread| thread.thread.clone()).unwrap_or_default(),
+                thread: thread.thread,
                 dev: slot.dev,
                 inode: slot.inode,
                 datasync: slot.datasync != 0,

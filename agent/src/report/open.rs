@@ -2,7 +2,7 @@
 
 use fsyncscope_ebpf::part::BLOCKED;
 
-use crate::attribution::Breakdown;
+use crate::attribution::{Breakdown, stack_meaning};
 use crate::event::{EndSeen, Open, Sync as Ended};
 use crate::timeline::{File, Operation, Sync, Timeline};
 
@@ -13,26 +13,6 @@ pub struct OpenSync {
     pub breakdown: Breakdown,
     pub evidence: Vec<String>,
 }
-
-/// What a function on the stack of a blocked thread says, the innermost first.
-const WAITS: [(&str, &str); 16] = [
-    ("jbd2_log_wait_commit", "its journal's commit"),
-    ("jbd2_journal_wait_updates", "operations that still hold the transaction"),
-    ("wait_transaction_locked", "a journal transaction to open"),
-    ("start_this_handle", "a journal transaction to open"),
-    ("add_transaction_credits", "space in the journal"),
-    ("rq_qos_wait", "writeback throttling of the disk"),
-    ("wbt_wait", "writeback throttling of the disk"),
-    ("blk_mq_get_tag", "a free request of the disk"),
-    ("blkdev_issue_flush", "a cache flush of the disk"),
-    ("submit_bio_wait", "a request of the disk"),
-    ("folio_wait_writeback", "its pages to be written"),
-    ("wait_on_page_writeback", "its pages to be written"),
-    ("wait_on_buffer", "a block of the filesystem to be written"),
-    ("sb_start_write", "a frozen filesystem to thaw"),
-    ("percpu_rwsem_wait", "a frozen filesystem to thaw"),
-    ("rwsem_down", "a lock of the file"),
-];
 
 impl OpenSync {
     pub(super) fn of(open: &Open, timeline: &Timeline, operation: Operation) -> Self {
@@ -112,9 +92,5 @@ fn evidence(open: &Open, pending: u64) -> Vec<String> {
 }
 
 fn wait_of(stack: &[String]) -> &'static str {
-    if stack.is_empty() {
-        return "something unknown: its kernel stack cannot be read, which takes SYS_PTRACE and SYS_ADMIN";
-    }
-    let word = |function: &String| WAITS.iter().find(|(name, _)| function.contains(name)).map(|(_, word)| *word);
-    stack.iter().find_map(word).unwrap_or("something that its stack does not name")
+    stack_meaning(stack.iter().map(String::as_str)).unwrap_or("something that its stack does not name")
 }

@@ -86,10 +86,14 @@ pub fn started<M: Memory>(request: Object) {
         count(Counter::RequestUntracked);
         return;
     };
+    // An entry of the same address is left over from a request whose last step was not seen: it still counts.
+    let left_over = entry.address == address;
     entry.address = address;
     entry.disk = index;
     let depth = disk.in_flight;
-    add_in_flight(disk, 1);
+    if !left_over {
+        add_in_flight(disk, 1);
+    }
     let about = &mut entry.request;
     // The request's own start time is set after this event since 6.14 or so: here it may still be its former use's.
     about.allocated_ns = now_ns();
