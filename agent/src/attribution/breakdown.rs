@@ -73,9 +73,10 @@ impl Breakdown {
         let whole_ns = sync.duration_ns();
         let mut own = sync.event.hands;
         let mut journal = sync.event.journal_hands;
-        let waited = std::mem::take(&mut own[Part::Journal as usize]);
+        // A torn clock may say that the wait for the journal was longer than the sync.
+        let waited = std::mem::take(&mut own[Part::Journal as usize]).min(whole_ns);
         let unseen = fit(&mut journal, waited);
-        let missing = fit(&mut own, whole_ns.saturating_sub(waited.min(whole_ns)));
+        let missing = fit(&mut own, whole_ns - waited);
         if !sync.lower.is_empty() {
             open_stacked(&mut own, &sync.waits, sync);
             open_stacked(&mut journal, &sync.journal_waits, sync);
@@ -124,14 +125,16 @@ impl Breakdown {
 
 /// Makes hands sum to what they divide: gives back what is missing, and takes an excess from the largest hands.
 fn fit(hands: &mut Hands, whole: u64) -> u64 {
-    let mut sum: u64 = hands.iter().sum();
+    // Hands of a torn clock may each be of any size.
+    let mut sum: u128 = hands.iter().map(|hand| u128::from(*hand)).sum();
+    let whole = u128::from(whole);
     while sum > whole {
         let Some(largest) = hands.iter_mut().max() else { break };
-        let off = (sum - whole).min(*largest);
-        *largest -= off;
+        let off = (sum - whole).min(u128::from(*largest));
+        *largest -= off as u64;
         sum -= off;
     }
-    whole - sum
+    (whole - sum) as u64
 }
 
 /// Moves device time of a stacked disk to the run queue of the kernel threads that serve it: as far as one of them was

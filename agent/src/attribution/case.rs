@@ -35,13 +35,19 @@ impl Case<'_> {
         self.sync.waits.iter().chain(&self.sync.journal_waits)
     }
 
-    /// Who ran on the CPU that some delayed tasks waited for, and whether that accounts for most of the delay.
-    pub fn occupant<'b>(&self, delays: impl Iterator<Item = &'b Delay>) -> Option<Occupant> {
+    /// Who ran on the CPU that some delayed tasks waited for, and whether that accounts for most of the rows that the
+    /// delays stand in: short delays are not told. Tasks that waited for one CPU at the same time waited once.
+    pub fn occupant<'b>(&self, rows: &[&str], delays: impl Iterator<Item = &'b Delay>) -> Option<Occupant> {
         let mut by_task: BTreeMap<(String, u32), u64> = BTreeMap::new();
+        let mut counted_until: BTreeMap<u32, u64> = BTreeMap::new();
         let mut delayed_ns = 0;
         let (start, end) = (self.sync.event.start_ns, self.sync.event.end_ns);
+        let mut delays: Vec<&Delay> = delays.collect();
+        delays.sort_by_key(|delay| (delay.start_ns, std::cmp::Reverse(delay.end_ns)));
         for delay in delays {
-            let inside = delay.end_ns.min(end).saturating_sub(delay.start_ns.max(start));
+            let counted = counted_until.entry(delay.cpu).or_insert(start);
+            let inside = delay.end_ns.min(end).saturating_sub(delay.start_ns.max(*counted));
+            *counted = delay.end_ns.min(end).max(*counted);
             delayed_ns += inside;
             for ran in delay.ran.iter().filter(|ran| ran.tid != 0) {
                 *by_task.entry((ran.process.clone(), ran.pid)).or_default() += ran.ns.min(inside);
@@ -51,7 +57,7 @@ impl Case<'_> {
         if ran_ns == 0 {
             return None;
         }
-        Some(Occupant { name, pid, ran_ns, delayed_ns })
+        Some(Occupant { name, pid, ran_ns, delayed_ns: delayed_ns.max(self.ns(rows)) })
     }
 }
 
@@ -61,6 +67,7 @@ pub struct Occupant {
     pub pid: u32,
     /// For how long it surely ran during the delays.
     pub ran_ns: u64,
+    /// How long they were delayed, told or not.
     pub delayed_ns: u64,
 }
 

@@ -14,7 +14,7 @@ pub fn consider(case: &Case) -> Option<Finding> {
     let woke = |tid: u32| case.waits().any(|wait| wait.waker_tid == tid);
     let workers =
         case.sync.worker_delays.iter().filter(|delay| case.sync.servants.contains(&delay.tid) || woke(delay.tid));
-    let occupant = case.occupant(case.sync.journal_delays.iter().chain(workers));
+    let occupant = case.occupant(&HELPER_CPU, case.sync.journal_delays.iter().chain(workers));
     let alone = helpers.saturating_mul(2) >= case.sync.duration_ns();
     let confidence = occupant.as_ref().filter(|_| alone).map_or(Confidence::Likely, |occupant| occupant.confidence());
     let ready = |who: &str, ns: u64| {

@@ -11,7 +11,7 @@ pub fn consider(case: &Case) -> Option<Finding> {
     if own == 0 || own < helpers {
         return None;
     }
-    let occupant = case.occupant(case.sync.delays.iter());
+    let occupant = case.occupant(&OWN_CPU, case.sync.delays.iter());
     let alone = own.saturating_mul(2) >= case.sync.duration_ns();
     let confidence = occupant.as_ref().filter(|_| alone).map_or(Confidence::Likely, |occupant| occupant.confidence());
     let mut evidence = vec![format!("the thread was ready to run for {} and did not get a CPU", ms(own))];

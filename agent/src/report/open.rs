@@ -19,7 +19,7 @@ impl OpenSync {
         let mut hands = open.hands;
         let pending = open.now_ns.saturating_sub(open.since_ns);
         if let Some(hand) = hands.get_mut(open.class as usize) {
-            *hand += pending;
+            *hand = hand.saturating_add(pending);
         }
         let disk = timeline.disk_of(open.dev);
         let thread = timeline.thread(open.tid);
