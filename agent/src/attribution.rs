@@ -42,7 +42,7 @@ pub struct Explanation {
 /// One way to explain a sync, and its word.
 type Consider = fn(&Case) -> Option<Finding>;
 
-/// All causes, the more specific ones first: of two that explain the same, the first is named.
+/// All causes, the more specific ones first: the first that explains half of a sync is named.
 const CAUSES: [(Cause, Consider); 8] = [
     (Cause::Throttled, throttled::consider),
     (Cause::ThreadNotScheduled, thread_not_scheduled::consider),
@@ -101,18 +101,14 @@ fn phases(sync: &Sync, commit: &Commit) -> Option<String> {
     ))
 }
 
-/// The cause that explains most of the sync, if one explains at least half of it.
+/// The first cause of the table that explains at least half of the sync: the more specific ones stand first.
 fn judge(case: &Case) -> Verdict {
     let whole = case.sync.duration_ns();
-    let mut best: Option<(Cause, Finding)> = None;
-    for (cause, consider) in CAUSES {
-        let Some(finding) = consider(case) else { continue };
-        let better = best.as_ref().is_none_or(|(_, best)| finding.explained_ns > best.explained_ns);
-        if finding.explained_ns.saturating_mul(2) >= whole && better {
-            best = Some((cause, finding));
-        }
-    }
-    let Some((cause, finding)) = best else { return Verdict::unknown(case) };
+    let found = CAUSES.into_iter().find_map(|(cause, consider)| {
+        let finding = consider(case)?;
+        (finding.explained_ns.saturating_mul(2) >= whole).then_some((cause, finding))
+    });
+    let Some((cause, finding)) = found else { return Verdict::unknown(case) };
     let Finding { explained_ns, mut confidence, culprit, mut evidence, row } = finding;
     if case.sync.lost_events != 0 && confidence == Confidence::Certain {
         confidence = Confidence::Likely;

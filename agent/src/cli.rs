@@ -57,10 +57,10 @@ pub struct Selectors {
 #[derive(Args, Clone, Debug)]
 pub struct Tracing {
     /// Syncs from this duration on are shown and explained; 0 for every sync
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10ms")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "10ms")]
     pub threshold: Duration,
     /// A sync that runs for this long is reported while it runs
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "1s")]
     pub open: Duration,
     /// Write all events to a file that `explain` reads
     #[arg(long, value_name = "FILE")]
@@ -80,7 +80,7 @@ pub struct Watch {
     #[command(flatten)]
     pub tracing: Tracing,
     /// End after this time
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// End after this many syncs were shown
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -101,7 +101,7 @@ pub struct Run {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub lines: u32,
     /// Time for which a thread's series stay after its end, so that a last scrape sees them
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", hide_short_help = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "60s", hide_short_help = true)]
     pub keep_series: Duration,
 }
 
@@ -118,7 +118,7 @@ pub struct Doctor {
 #[derive(Args, Debug)]
 pub struct Cost {
     /// Time to measure
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "10s")]
     pub time: Duration,
     /// One JSON object instead of text
     #[arg(long)]
@@ -128,7 +128,7 @@ pub struct Cost {
 #[derive(Args, Debug)]
 pub struct Demo {
     /// Time to wait for a spike
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
     pub time: Duration,
 }
 
@@ -153,7 +153,7 @@ pub struct Explain {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Show syncs from this duration on, instead of the recording's own threshold
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub threshold: Option<Duration>,
     /// One JSON object a line instead of text
     #[arg(long)]

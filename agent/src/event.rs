@@ -193,6 +193,9 @@ pub struct Delay {
     pub pid: u32,
     pub cpu: u32,
     pub preempted: bool,
+    /// It ran on another CPU before, and may have waited there.
+    #[serde(default)]
+    pub moved: bool,
     /// Who ran on that CPU meanwhile, as far as the CPU remembered, the last one last.
     pub ran: Vec<Ran>,
 }

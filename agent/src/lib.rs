@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod event;
 pub mod kernel;
 pub mod limits;
+pub mod lines;
 pub mod metrics;
 pub mod names;
 pub mod probes;

@@ -124,3 +124,10 @@ pub const NAMES_PROCESS_HOLDS_NS: u64 = 10_000_000_000;
 pub const NAMES_FDINFO_BYTES: usize = 512;
 /// Frames of a kernel stack, as many as the probes take.
 pub const NAMES_FRAMES: usize = 16;
+
+// ---- The daemon's lines.
+
+/// Lines that wait for a slow reader of stdout, of about 2 KiB each. More are dropped and counted.
+pub const LINES_WAITING: usize = 256;
+/// Time that the end of the daemon waits for the last lines to be read.
+pub const LINES_FINISH: Duration = Duration::from_secs(1);

@@ -22,7 +22,10 @@ impl<W: Write> Recorder<W> {
 
 /// Reads a recording. A line that is no event is an error that names it.
 pub fn read(input: impl BufRead) -> impl Iterator<Item = Result<Event, String>> {
-    input.lines().enumerate().filter_map(|(index, line)| match line {
+    // A file that cannot be read fails for ever: the first failure ends it.
+    let mut failed = false;
+    let lines = input.lines().enumerate().take_while(move |(_, line)| !std::mem::replace(&mut failed, line.is_err()));
+    lines.filter_map(|(index, line)| match line {
         Ok(line) if line.trim().is_empty() => None,
         Ok(line) => {
             Some(serde_json::from_str(&line).map_err(|e| format!("line {} is no event of a recording: {e}", index + 1)))

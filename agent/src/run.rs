@@ -16,6 +16,7 @@ use crate::attribution::Breakdown;
 use crate::cli::Run;
 use crate::event::Thread;
 use crate::kernel::host::Roots;
+use crate::lines::{Lines, Put};
 use crate::metrics::{BlockLabels, BlockPhase, DirtyFacts, Metrics, ProbeState, SyncLabels, file_class};
 use crate::names::memory;
 use crate::probes::table::State;
@@ -28,6 +29,14 @@ use crate::{report, serve};
 const COLLECT: Duration = Duration::from_secs(1);
 /// A poll that is this late means that the daemon does not get to run: it is not healthy.
 const STALLED: Duration = Duration::from_secs(10);
+const LOST: [(&str, Counter); 6] = [
+    ("sync", Counter::LostSync),
+    ("detail", Counter::LostDetail),
+    ("name", Counter::LostName),
+    ("request", Counter::RequestUntracked),
+    ("clock", Counter::Torn),
+    ("exit", Counter::ExitUnseen),
+];
 const KINDS: [&str; 3] = ["read", "write", "flush"];
 const SUBMITTERS: [(Submitter, &str); Submitter::COUNT] = [
     (Submitter::Sync, "sync"),
@@ -45,7 +54,7 @@ pub async fn run(options: &Run) -> anyhow::Result<ExitCode> {
     let listener = serve::bind(options.listen)?;
     let kernel = Kernel::read(&roots)?;
     let tracer = Tracer::attach(&kernel, &options.tracing, &roots)?;
-    let mut daemon = Daemon::new(tracer, options, roots.clone());
+    let mut daemon = Daemon::new(tracer, options, roots.clone())?;
     if let Err(why) = crate::select::Selectors::compile(&options.tracing.selectors)?.check_present(&roots) {
         say(&format!("{why:#}; waiting for it to appear"))?;
     }
@@ -75,6 +84,7 @@ pub async fn run(options: &Run) -> anyhow::Result<ExitCode> {
         }
     }
     daemon.poll()?;
+    daemon.output.out.finish();
     Ok(ExitCode::SUCCESS)
 }
 
@@ -89,6 +99,7 @@ struct Daemon {
 /// What the daemon counts and prints of the syncs that it is handed.
 struct Output {
     metrics: Arc<Metrics>,
+    out: Lines,
     unix_offset_ns: i64,
     lines_a_second: u32,
     lines: u32,
@@ -102,7 +113,7 @@ struct Output {
 }
 
 impl Daemon {
-    fn new(tracer: Tracer, options: &Run, roots: Roots) -> Self {
+    fn new(tracer: Tracer, options: &Run, roots: Roots) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
         for attached in tracer.probes.attached() {
             let state =
@@ -111,6 +122,7 @@ impl Daemon {
         }
         let output = Output {
             metrics: metrics.clone(),
+            out: Lines::to(std::io::stdout()).context("could not start the thread that writes lines")?,
             unix_offset_ns: tracer.unix_offset_ns,
             lines_a_second: options.lines,
             lines: 0,
@@ -120,7 +132,7 @@ impl Daemon {
             ended: HashMap::new(),
             keep_series_ns: options.keep_series.as_nanos() as u64,
         };
-        Self { tracer, metrics, output, collected: None, roots }
+        Ok(Self { tracer, metrics, output, collected: None, roots })
     }
 
     fn announce(&self, kernel: &Kernel, options: &Run) -> anyhow::Result<()> {
@@ -155,9 +167,7 @@ impl Daemon {
     fn collect(&self) {
         let Self { tracer, metrics, roots, .. } = self;
         let probes = &tracer.probes;
-        for (kind, counter) in
-            [("sync", Counter::LostSync), ("detail", Counter::LostDetail), ("name", Counter::LostName)]
-        {
+        for (kind, counter) in LOST {
             metrics.set_lost(kind, probes.counter(counter));
         }
         metrics.set_unwatched(probes.counter(Counter::Unwatched));
@@ -205,9 +215,9 @@ impl Output {
             Outcome::Slow(slow) => {
                 self.count(&slow.sync, &slow.breakdown);
                 self.metrics.spike(slow.verdict.cause.word(), slow.verdict.culprit_class(), &slow.sync.disk.name);
-                self.print(&report::json(&slow, self.unix_offset_ns).to_string())?;
+                self.print(report::json(&slow, self.unix_offset_ns).to_string())?;
             }
-            Outcome::Open(open) => self.print(&report::open_json(&open, self.unix_offset_ns).to_string())?,
+            Outcome::Open(open) => self.print(report::open_json(&open, self.unix_offset_ns).to_string())?,
             Outcome::Began(thread) => self.begin(thread),
             Outcome::Ended(thread) => self.end(thread),
         }
@@ -262,14 +272,17 @@ impl Output {
     }
 
     /// A line, unless this second has had its share; what is left out is told at the next second.
-    fn print(&mut self, line: &str) -> anyhow::Result<()> {
+    fn print(&mut self, line: String) -> anyhow::Result<()> {
         if self.lines >= self.lines_a_second {
             self.suppressed += 1;
             return Ok(());
         }
-        self.lines += 1;
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{line}").and_then(|()| out.flush()).context("could not write to stdout; keep its reader open")
+        match self.out.put(line) {
+            Put::Queued => self.lines += 1,
+            Put::Full => self.suppressed += 1,
+            Put::Closed => anyhow::bail!("could not write to stdout: nobody reads it; keep its reader open"),
+        }
+        Ok(())
     }
 
     fn new_second(&mut self, now_ns: u64) -> anyhow::Result<()> {

@@ -27,6 +27,15 @@ use crate::timeline::{Sync, Timeline};
 
 /// Time between two polls. The ring holds twenty times what a fast journal makes in it.
 pub const POLL: Duration = Duration::from_millis(100);
+/// What may leave a sync with less evidence than there was; the first counts whole syncs.
+const LOSSES: [Counter; 6] = [
+    Counter::LostSync,
+    Counter::LostDetail,
+    Counter::LostName,
+    Counter::RequestUntracked,
+    Counter::Torn,
+    Counter::ExitUnseen,
+];
 const OPEN_EVERY_NS: u64 = 1_000_000_000;
 
 /// What a poll hands out.
@@ -58,11 +67,14 @@ pub struct Tracer {
     open_ns: u64,
     /// Syncing threads that are wanted, by thread id.
     threads: HashMap<u32, Thread>,
-    counted: [u64; 3],
+    counted: [u64; LOSSES.len()],
     checked_ns: u64,
     looked_ns: u64,
     oldest_open_ns: u64,
     pub unix_offset_ns: i64,
+    /// Syncs that were told, and of these the wanted ones.
+    pub seen: u64,
+    pub wanted: u64,
 }
 
 impl Tracer {
@@ -71,27 +83,30 @@ impl Tracer {
     pub fn attach(kernel: &Kernel, options: &Tracing, roots: &Roots) -> anyhow::Result<Self> {
         yield_to_others();
         let selectors = Selectors::compile(&options.selectors)?;
+        let probes = kernel.attach(&choice_of(options))?;
+        // Only now: a start that is refused must not destroy an older recording.
         let recorder = options.record.as_deref().map(|path| {
             let file =
                 File::create(path).with_context(|| format!("could not create the recording {}", path.display()))?;
             anyhow::Ok(Recorder::new(BufWriter::new(file)))
         });
         let threshold_ns = options.threshold.as_nanos() as u64;
-        let choice = Choice { ring_bytes: options.ring_bytes, raw: options.raw, ..Choice::for_threshold(threshold_ns) };
         let mut tracer = Self {
             recorder: recorder.transpose()?,
-            probes: kernel.attach(&choice)?,
+            probes,
             names: Names::new(roots),
             timeline: Timeline::default(),
             selectors,
             threshold_ns,
             open_ns: options.open.as_nanos() as u64,
             threads: HashMap::new(),
-            counted: [0; 3],
+            counted: [0; LOSSES.len()],
             checked_ns: now_ns(),
             looked_ns: 0,
             oldest_open_ns: 0,
             unix_offset_ns: unix_offset_ns()?,
+            seen: 0,
+            wanted: 0,
         };
         let start = Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -119,6 +134,17 @@ impl Tracer {
             self.look_for_open(now, &mut hand_out)?;
         }
         Ok(())
+    }
+
+    /// An error if selectors were given and syncs were seen, but none that they want.
+    pub fn check_wanted(&self) -> anyhow::Result<()> {
+        if self.selectors.is_empty() || self.wanted > 0 || self.seen == 0 {
+            return Ok(());
+        }
+        anyhow::bail!(
+            "none of the {} syncs that were seen fits the selectors; correct --file or --operation, or watch without them",
+            self.seen
+        )
     }
 
     /// Age of the oldest open sync at the last look, 0 if there was none.
@@ -186,9 +212,11 @@ impl Tracer {
     ) -> anyhow::Result<()> {
         let known = self.threads.contains_key(&sync.event.tid);
         let wanted = known || self.selectors.wants_thread(&sync.event.thread, &self.names.process(sync.event.pid));
+        self.seen += 1;
         if !wanted || !self.selectors.wants_sync(&sync) {
             return Ok(());
         }
+        self.wanted += 1;
         if sync.duration_ns() < self.threshold_ns {
             return hand_out(Outcome::Fast(sync));
         }
@@ -207,9 +235,9 @@ impl Tracer {
     }
 
     fn take_losses(&mut self, now: u64) -> anyhow::Result<()> {
-        let counters =
-            [Counter::LostSync, Counter::LostDetail, Counter::LostName].map(|counter| self.probes.counter(counter));
-        let [syncs, details, _] = std::array::from_fn(|kind| counters[kind].saturating_sub(self.counted[kind]));
+        let counters = LOSSES.map(|counter| self.probes.counter(counter));
+        let new: [u64; LOSSES.len()] = std::array::from_fn(|kind| counters[kind].saturating_sub(self.counted[kind]));
+        let (syncs, details) = (new[0], new[1..].iter().sum());
         let lost = counters != self.counted;
         self.counted = counters;
         let from_ns = std::mem::replace(&mut self.checked_ns, now);
@@ -263,6 +291,11 @@ impl Tracer {
         }
         Ok(())
     }
+}
+
+fn choice_of(options: &Tracing) -> Choice {
+    let Tracing { threshold, ring_bytes, raw, .. } = options;
+    Choice { ring_bytes: *ring_bytes, raw: *raw, ..Choice::for_threshold(threshold.as_nanos() as u64) }
 }
 
 fn yield_to_others() {

@@ -25,6 +25,7 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
         out: std::io::stdout().lock(),
         json: options.json,
         left: options.count,
+        shown: 0,
         unix_offset_ns: tracer.unix_offset_ns,
     };
     let mut interrupt = signal(SignalKind::interrupt()).context("could not wait for SIGINT")?;
@@ -44,6 +45,9 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
             break;
         }
     }
+    tracer.check_wanted()?;
+    let shown = view.shown;
+    writeln!(std::io::stderr(), "fsyncscope: {} syncs seen, {shown} shown", tracer.wanted)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,6 +77,7 @@ struct View {
     out: StdoutLock<'static>,
     json: bool,
     left: Option<u64>,
+    shown: u64,
     unix_offset_ns: i64,
 }
 
@@ -90,6 +95,7 @@ impl View {
             (Outcome::Fast(_) | Outcome::Began(_) | Outcome::Ended(_), _) => return Ok(()),
         };
         writeln!(self.out, "{line}").context(CLOSED)?;
+        self.shown += u64::from(matches!(outcome, Outcome::Slow(_)));
         if let (Outcome::Slow(_), Some(left)) = (&outcome, &mut self.left) {
             *left -= 1;
         }

@@ -161,6 +161,9 @@ pub struct DelayRecord {
     pub tid: u32,
     pub tgid: u32,
     pub cpu: u32,
+    /// CPU that it ran on before: another one means that it may have waited there, behind whoever ran there.
+    pub former_cpu: u32,
+    pub unused: u32,
     /// [`crate::part::Part::Preempted`] or [`crate::part::Part::RunQueue`].
     pub part: u32,
     /// Tasks that left that CPU while any watched task waited for one: a ring in no order.

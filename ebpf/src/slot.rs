@@ -95,8 +95,6 @@ pub struct Disk {
     /// `major << 20 | minor`; 0 for a free entry.
     pub dev: u32,
     pub in_flight: u32,
-    /// Issue time of the flush that runs now.
-    pub flush_issued_ns: u64,
     /// The last two flushes, newest first: issued, done.
     pub flushes: [[u64; 2]; 2],
     /// Number of requests completed so far; the next one goes to `recent[completed % RECENT]`.
@@ -158,7 +156,12 @@ pub struct Slot {
     pub ended: u32,
     /// How the end of this sync will be seen: an [`crate::event::End`].
     pub end: u32,
-    pub unused: u32,
+    /// The agent was told of this task.
+    pub told: u32,
+    /// Journal thread that `snapshot` is of, 0 for none.
+    pub snapshot_of: u32,
+    /// CPU that it last ran on.
+    pub cpu: u32,
     pub hands: Hands,
     /// Of the time after the end: on CPU, preempted, woken but not running, blocked.
     pub after: [u64; 4],

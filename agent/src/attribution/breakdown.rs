@@ -5,7 +5,7 @@ use fsyncscope_ebpf::part::{Hands, Part};
 
 use super::case::ms;
 use super::intervals::{common, length, merged};
-use crate::event::{Request, Wait};
+use crate::event::{Request, Source, Wait};
 use crate::timeline::Sync;
 
 /// One row.
@@ -162,8 +162,11 @@ fn below(sync: &Sync) -> Vec<(u64, u64)> {
 
 /// How much of the device time of a stacked disk was with the disks below it, for its row.
 pub(super) fn note_below(sync: &Sync, waits: &[Wait], wanted: Part) -> Option<String> {
+    // The flusher's requests stand in a row of their own.
+    let flushed = |wait: &&Wait| wait.request.as_ref().is_some_and(|request| request.submitter == Source::Flusher);
+    let own = waits.iter().filter(|wait| !flushed(wait));
     let services: Vec<(u64, u64)> =
-        waits.iter().flat_map(services).filter(|(_, part)| *part == wanted).map(|(service, _)| service).collect();
+        own.flat_map(services).filter(|(_, part)| *part == wanted).map(|(service, _)| service).collect();
     let services = merged(services);
     if sync.lower.is_empty() || services.is_empty() {
         return None;

@@ -49,7 +49,8 @@ impl Case<'_> {
             let inside = delay.end_ns.min(end).saturating_sub(delay.start_ns.max(*counted));
             *counted = delay.end_ns.min(end).max(*counted);
             delayed_ns += inside;
-            for ran in delay.ran.iter().filter(|ran| ran.tid != 0) {
+            // Of a thread that was moved it is not known which CPU it waited for.
+            for ran in delay.ran.iter().filter(|ran| ran.tid != 0 && !delay.moved) {
                 *by_task.entry((ran.process.clone(), ran.pid)).or_default() += ran.ns.min(inside);
             }
         }

@@ -5,7 +5,7 @@
 use super::case::{Case, ms};
 use super::cause::{Confidence, Culprit, Finding};
 use super::neighbours;
-use crate::event::{Source, Wait};
+use crate::event::{Request, Source, Wait};
 
 pub fn consider(case: &Case) -> Option<Finding> {
     let rows = ["writeback", "journal_writeback"];
@@ -21,7 +21,10 @@ pub fn consider(case: &Case) -> Option<Finding> {
     let crowded = crowd.crowd();
     let by_writer = crowd.culprit.filter(|culprit| crowded && culprit.class != "none");
     // That the flusher wrote is seen; that this writer made it start is a conclusion.
-    let confidence = if reason.is_some() && by_writer.is_none() { Confidence::Certain } else { Confidence::Likely };
+    let in_device: u64 = case.waits().filter(flushed).filter_map(|wait| wait.request.as_ref()).map(in_device).sum();
+    let by_device = in_device.saturating_mul(2) >= explained_ns;
+    let sure = reason.is_some() && by_writer.is_none() && !by_device;
+    let confidence = if sure { Confidence::Certain } else { Confidence::Likely };
     let culprit = by_writer.unwrap_or_else(|| Culprit::new("flusher", format!("the flusher (reason: {told})")));
     Some(Finding {
         explained_ns,
@@ -33,6 +36,15 @@ pub fn consider(case: &Case) -> Option<Finding> {
         )],
         row: case.largest(&rows),
     })
+}
+
+fn flushed(wait: &&Wait) -> bool {
+    wait.request.as_ref().is_some_and(|request| request.submitter == Source::Flusher)
+}
+
+/// Time that the device had a request: a slow device holds pages under writeback as well.
+fn in_device(request: &Request) -> u64 {
+    request.done_ns.saturating_sub(request.issued_ns)
 }
 
 /// Why the flusher wrote, for the row.

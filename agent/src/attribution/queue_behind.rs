@@ -1,7 +1,7 @@
 //! The sync's requests stood in line behind another's on the same disk.
 //!
 //! Required: during most of its waits for requests, most of the traffic on the disk was another's. Certain only where
-//! the time passed before the device had the request; inside the device the order is not seen.
+//! its request was queued for half of the time before the device had it; inside the device the order is not seen.
 
 use super::case::Case;
 use super::cause::{Confidence, Finding};
@@ -11,13 +11,16 @@ const LINE: [&str; 6] =
     ["before_submit", "queue", "flush_queue", "journal_before_submit", "journal_queue", "journal_flush_queue"];
 const INSIDE: [&str; 4] = ["device", "flush_device", "journal_device", "journal_flush_device"];
 
+const QUEUES: [&str; 4] = ["queue", "flush_queue", "journal_queue", "journal_flush_queue"];
+
 pub fn consider(case: &Case) -> Option<Finding> {
     let crowd = neighbours::on_disk(case, case.sync.disk.dev);
     if !crowd.crowd() {
         return None;
     }
     let (line, inside) = (case.ns(&LINE), case.ns(&INSIDE));
-    let in_line = line.saturating_mul(2) >= case.sync.duration_ns();
+    // Before its request existed it was in no line: what kept it there is another question.
+    let in_line = case.ns(&QUEUES).saturating_mul(2) >= case.sync.duration_ns();
     let mut evidence = vec![crowd.sentence(&case.sync.disk.name)];
     if crowd.depth > 0 {
         evidence.push(format!("up to {} requests were in flight when its own was submitted", crowd.depth));

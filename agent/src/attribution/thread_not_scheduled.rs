@@ -1,7 +1,7 @@
 //! The syncing thread was runnable, but did not run.
 //!
 //! Required: its own run-queue time, more than its helpers'; theirs counts with it, since it is the same shortage. The
-//! culprit is the task that ran on that CPU just before it.
+//! culprit is the process that ran for most of that time on the CPU that it waited for.
 
 use super::case::{Case, HELPER_CPU, OWN_CPU, ms};
 use super::cause::{Confidence, Finding};

@@ -152,6 +152,7 @@ fn delay(record: DelayRecord) -> Event {
         pid: record.tgid,
         cpu: record.cpu,
         preempted: record.part == Part::Preempted as u32,
+        moved: record.former_cpu != record.cpu,
         ran: ran(&record),
     })
 }

@@ -113,6 +113,8 @@ fn delay(switches: &[(u64, u32)]) -> DelayRecord {
         tid: 22,
         tgid: 21,
         cpu: 1,
+        former_cpu: 1,
+        unused: 0,
         part: Part::Preempted as u32,
         ran,
     }

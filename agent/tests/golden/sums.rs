@@ -140,7 +140,16 @@ fn detail(random: &mut Random, sync: &Sync) -> Event {
                 thread: "cpu-hog".into(),
                 ns: random.below(1 << 40),
             };
-            Event::Delay(Delay { start_ns, end_ns, tid, pid: tid, cpu: 1, preempted: random.one_in(2), ran: vec![ran] })
+            Event::Delay(Delay {
+                start_ns,
+                end_ns,
+                tid,
+                pid: tid,
+                cpu: 1,
+                preempted: random.one_in(2),
+                moved: random.one_in(2),
+                ran: vec![ran],
+            })
         }
         3 => Event::Queue(Box::new(Queue {
             time_ns: end_ns,

@@ -86,8 +86,8 @@ pub fn started<M: Memory>(request: Object) {
         count(Counter::RequestUntracked);
         return;
     };
-    // An entry of the same address is left over from a request whose last step was not seen: it still counts.
-    let left_over = entry.address == address;
+    // An entry of the same address is left over from a request whose end was not seen: it counts already.
+    let left_over = entry.address == address && entry.request.done_ns == 0;
     entry.address = address;
     entry.disk = index;
     let depth = disk.in_flight;
@@ -214,10 +214,17 @@ fn add_in_flight(disk: &mut Disk, amount: i32) {
 /// A request is given to the driver.
 #[inline(always)]
 pub fn issued<M: Memory>(request: Object) {
-    let Some((_, disk)) = watched_disk::<M>(request) else { return };
+    if watched_disk::<M>(request).is_none() {
+        return;
+    }
     let now = now_ns();
     if field!(M, request, request_command: u32) & OPERATION == FLUSH {
-        disk.flush_issued_ns = now;
+        // Each hardware queue has a flush request of its own, and they overlap.
+        let address = M::address(request);
+        if let Some(entry) = take(address) {
+            entry.address = address;
+            entry.request.issued_ns = now;
+        }
     } else if let Some((_, entry)) = find(M::address(request)) {
         entry.request.issued_ns = now;
         let bytes = field!(M, request, request_bytes: u32);
@@ -234,7 +241,9 @@ pub fn completed<M: Memory>(request: Object) {
     let Some((index, disk)) = watched_disk::<M>(request) else { return };
     let now = now_ns();
     if field!(M, request, request_command: u32) & OPERATION == FLUSH {
-        let issued = disk.flush_issued_ns;
+        let Some((_, entry)) = find(M::address(request)) else { return };
+        let issued = entry.request.issued_ns;
+        entry.address = 0;
         disk.flushes[1] = disk.flushes[0];
         disk.flushes[0] = [issued, now];
         observe(index, 2, Submitter::Other as u32, 1, now.saturating_sub(issued));
@@ -249,6 +258,7 @@ pub fn completed<M: Memory>(request: Object) {
         entry.request.done_ns = now;
         entry.request.done_tid = current_tid();
         remember(disk, &entry.request);
+        add_in_flight(disk, -1);
     }
     if first && carried {
         finish_transfer(index, &entry.request);
@@ -256,7 +266,6 @@ pub fn completed<M: Memory>(request: Object) {
     // A request of the flush machine completes once with its data and once as a whole.
     if !first || !carried || entry.request.command & FLUSH_LEGS == 0 {
         entry.address = 0;
-        add_in_flight(disk, -1);
     }
 }
 

@@ -62,6 +62,7 @@ pub fn snapshot(sync: &mut Slot, journal: u32, now_ns: u64) {
     let class = helper.class;
     copy(&mut sync.snapshot, &helper.hands);
     let pending = now_ns.saturating_sub(since);
+    sync.snapshot_of = journal;
     sync.snapshot_blocked_ns = 0;
     if class == BLOCKED {
         sync.snapshot_blocked_ns = pending;

@@ -28,9 +28,15 @@ pub fn started<M: Memory>(journal: Object, transaction: Object) {
     }
     let dev = peek!(peek!(journal, journal_fs_device: Object), block_device_dev: u32);
     let Some((index, slot)) = names::watch(M::current(), current_tid(), Role::Journal) else { return };
+    if slot.role == Role::Worker as u32 {
+        // It was seen to complete a request before it was seen to commit.
+        slot.role = Role::Journal as u32;
+        slot.told = 0;
+    }
     if slot.role != Role::Journal as u32 {
         return;
     }
+    names::tell_once(M::current(), index, slot);
     let now = now_ns();
     slot.committing = 1;
     slot.ended = 0;

@@ -11,7 +11,7 @@ use fsyncscope_ebpf::slot::{Disk, Request, Role, Slot, Submitter};
 use super::clock::{Cut, add_difference};
 use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, slot_of};
 use super::memory::{Memory, Object, current_tid, offset, peek, setting};
-use super::names;
+use super::{names, sync};
 
 const PF_WQ_WORKER: u32 = 0x20;
 /// `REQ_FUA | REQ_PREFLUSH`, the same on all kernels that are supported.
@@ -61,13 +61,16 @@ fn attribute(slot: &mut Slot, now: u64, waker: &Waker) -> Found {
     let mut found = Found { part: Part::Unlinked, request: NONE, disk: 0, legs: [[0; 2]; 2] };
     let helper = slot_of(waker.tid);
     completed_here(slot, now, waker.tid, &mut found);
-    if let Some((_, helper)) = &helper
+    if let Some((index, helper)) = &helper
         && helper.role == Role::Journal as u32
         && slot.role == Role::Sync as u32
         && (helper.ended != 0 || found.request.is_null())
+        && sync::filesystem(slot.filesystem).is_some_and(|filesystem| filesystem.journal == *index)
     {
         cut.finish(Part::Journal);
-        add_difference(slot, helper, now);
+        if slot.snapshot_of == *index {
+            add_difference(slot, helper, now);
+        }
         found.request = NONE;
         found.part = Part::Journal;
     } else if !found.request.is_null() {
@@ -98,7 +101,7 @@ fn completed_here(slot: &Slot, now: u64, waker_tid: u32, found: &mut Found) {
         && last.entry < REQUESTS
         && let Some(tracked) = REQUEST.get_ptr(last.entry)
     {
-        // SAFETY: the request is freed only after the wake-up that it causes.
+        // SAFETY: a map value. Its entry is taken again only by a request that starts, which this CPU does later.
         found.request = unsafe { &raw const (*tracked).request };
         found.disk = last.disk;
     }

@@ -73,7 +73,7 @@ pub struct Completed {
     /// The interrupted task: a wake-up by it right after is the completion's.
     pub tid: u32,
     pub disk: u32,
-    /// Entry of [`REQUEST`], or `REQUESTS` for a bare flush.
+    /// Entry of [`REQUEST`].
     pub entry: u32,
     pub unused: u32,
 }

@@ -1,7 +1,7 @@
 //! Tells the agent names once: of a thread when it is first watched, of a file when it is first synced.
 
 use aya_ebpf::helpers::generated::{bpf_get_current_cgroup_id, bpf_probe_read_kernel_str};
-use fsyncscope_ebpf::event::{FileRecord, Header, Kind, ThreadExitRecord, ThreadRecord};
+use fsyncscope_ebpf::event::{End, FileRecord, Header, Kind, ThreadExitRecord, ThreadRecord};
 use fsyncscope_ebpf::limits::{NAME, PATH, PATH_DEPTH, REASON_UNKNOWN, SLOTS};
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
@@ -40,13 +40,27 @@ pub fn watch(task: Object, tid: u32, role: Role) -> Option<(u32, &'static mut Sl
         // SAFETY: in bounds; volatile keeps the loop from becoming a call.
         unsafe { fresh.hands.as_mut_ptr().add(hand).write_volatile(0) };
     }
+    fresh.snapshot_of = 0;
     set_gate(tid, index);
-    tell_thread(task, index, fresh);
+    tell(task, index, fresh);
     Some((index, fresh))
 }
 
+/// Tells the agent of the current task, unless it was told before: the ring may have been full.
 #[inline(always)]
-fn tell_thread(task: Object, index: u32, slot: &Slot) {
+pub fn tell_once(task: Object, index: u32, slot: &mut Slot) {
+    if slot.told == 0 {
+        tell(task, index, slot);
+    }
+}
+
+#[inline(always)]
+fn tell(task: Object, index: u32, slot: &mut Slot) {
+    slot.told = tell_thread(task, index, slot) as u32;
+}
+
+#[inline(always)]
+fn tell_thread(task: Object, index: u32, slot: &Slot) -> bool {
     let header = Header { kind: Kind::Thread as u32, slot: index, time_ns: slot.since_ns };
     emit::<ThreadRecord>(header, Counter::LostName, |record| {
         let leader = peek!(task, task_group_leader: Object);
@@ -61,7 +75,7 @@ fn tell_thread(task: Object, index: u32, slot: &Slot) {
             (&raw mut (*record).comm).write(peek!(task, task_comm: [u8; 16]));
             (&raw mut (*record).process).write(peek!(leader, task_comm: [u8; 16]));
         }
-    });
+    })
 }
 
 /// Forgets a task that ends.
@@ -71,7 +85,16 @@ pub fn exit(tid: u32) {
     if slot.stage == Stage::Returning as u32 {
         super::sync::send(index, slot, 0);
     }
+    if slot.stage == Stage::Inside as u32 && slot.end != End::Event as u32 {
+        super::sync::end_unseen(index, slot, now_ns());
+    }
     slot.stage = Stage::Outside as u32;
+    if slot.role == Role::Journal as u32
+        && let Some(filesystem) = super::sync::filesystem(slot.filesystem)
+        && filesystem.journal == index
+    {
+        filesystem.journal = 0;
+    }
     set_gate(tid, 0);
     let header = Header { kind: Kind::ThreadExit as u32, slot: index, time_ns: now_ns() };
     emit::<ThreadExitRecord>(header, Counter::LostName, |record| {

@@ -1,6 +1,6 @@
 //! The scheduler's events: where each watched task's time goes, and what ended each of its waits.
 
-use aya_ebpf::helpers::generated::bpf_probe_read_kernel as copy_bytes;
+use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_kernel as copy_bytes};
 use fsyncscope_ebpf::event::{DelayRecord, End, Header, Kind};
 use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::RAN;
@@ -69,9 +69,11 @@ fn switched_out<M: Memory>(index: u32, slot: &mut Slot, now: u64, runnable: bool
         }
     }
     elapse(slot, now, Part::Unlinked);
-    slot.class = class;
     slot.switches += 1;
+    // SAFETY: the helper takes no argument.
+    slot.cpu = unsafe { bpf_get_smp_processor_id() };
     if class != BLOCKED {
+        slot.class = class;
         add_waiting(1);
         return;
     }
@@ -83,6 +85,8 @@ fn switched_out<M: Memory>(index: u32, slot: &mut Slot, now: u64, runnable: bool
     {
         snapshot(slot, filesystem.journal, now);
     }
+    // Last, since a waker on another CPU acts on it.
+    slot.class = class;
 }
 
 /// Whether the thread is no longer in the system call of its sync: what it does now is none of the sync's time.
@@ -144,8 +148,10 @@ fn tell_delay(index: u32, slot: &Slot, since: u64, now: u64, class: u32) {
             (&raw mut (*record).start_ns).write(since);
             (&raw mut (*record).tid).write(slot.tid);
             (&raw mut (*record).tgid).write(slot.tgid);
-            (&raw mut (*record).cpu).write(aya_ebpf::helpers::generated::bpf_get_smp_processor_id());
+            (&raw mut (*record).cpu).write(bpf_get_smp_processor_id());
             (&raw mut (*record).part).write(class);
+            (&raw mut (*record).former_cpu).write(slot.cpu);
+            (&raw mut (*record).unused).write(0);
             let bytes = size_of::<[Ran; RAN]>() as u32;
             copy_bytes((&raw mut (*record).ran).cast(), bytes, (&raw const (*left).ran).cast());
         }

@@ -28,6 +28,7 @@ pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
     if IGNORED.get(index).is_some_and(|tid| *tid == slot.tid) {
         return;
     }
+    names::tell_once(task, index, slot);
     let now = now_ns();
     close_former(index, slot, now);
     begin::<M>(slot, inode, datasync, end, now);
@@ -69,6 +70,7 @@ fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now
     slot.switches = 0;
     slot.syscall = syscall::<M>();
     slot.own.done_ns = 0;
+    slot.snapshot_of = 0;
     slot.class = Part::OnCpu as u32;
     slot.start_ns = now;
     slot.end_ns = 0;

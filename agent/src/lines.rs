@@ -1,0 +1,100 @@
+//! Lines to stdout that never make the daemon wait: a reader that stalls costs lines, not the daemon's life.
+//!
+//! It knows a channel and a thread. It must not know what a line says.
+
+use std::io::Write;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::limits;
+
+/// Where lines are put for the thread that writes them.
+pub struct Lines {
+    queue: SyncSender<String>,
+    writer: std::thread::JoinHandle<std::io::Result<()>>,
+}
+
+/// What became of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    Queued,
+    /// The reader is behind: the line is dropped.
+    Full,
+    /// Nobody reads any more.
+    Closed,
+}
+
+impl Lines {
+    /// Starts the thread that writes to `out`.
+    pub fn to(mut out: impl Write + Send + 'static) -> std::io::Result<Self> {
+        let (queue, lines) = sync_channel::<String>(limits::LINES_WAITING);
+        let writer = std::thread::Builder::new()
+            .name("lines".into())
+            .spawn(move || lines.iter().try_for_each(|line| writeln!(out, "{line}").and_then(|()| out.flush())))?;
+        Ok(Self { queue, writer })
+    }
+
+    pub fn put(&self, line: String) -> Put {
+        match self.queue.try_send(line) {
+            Ok(()) => Put::Queued,
+            Err(TrySendError::Full(_)) => Put::Full,
+            Err(TrySendError::Disconnected(_)) => Put::Closed,
+        }
+    }
+
+    /// Waits a moment for what is queued; a reader that stalls is left behind.
+    pub fn finish(self) {
+        let Self { queue, writer } = self;
+        drop(queue);
+        let end = Instant::now() + limits::LINES_FINISH;
+        while !writer.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lines, Put};
+
+    /// A reader that never reads.
+    struct Stalled;
+
+    impl std::io::Write for Stalled {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            std::thread::park();
+            Ok(0)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stalled_reader_costs_lines_only() {
+        let lines = Lines::to(Stalled).unwrap();
+        let put: Vec<Put> = (0..10_000).map(|_| lines.put("a line".into())).collect();
+        assert_eq!(put.last(), Some(&Put::Full));
+        lines.finish();
+    }
+
+    #[test]
+    fn a_closed_reader_is_told() {
+        struct Closed;
+        impl std::io::Write for Closed {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = Lines::to(Closed).unwrap();
+        let closed = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            lines.put("a line".into()) == Put::Closed
+        });
+        assert!(closed);
+    }
+}
