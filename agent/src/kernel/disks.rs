@@ -4,7 +4,8 @@
 //! those below it, so what lies below is a set.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::dev::Dev;
@@ -56,8 +57,8 @@ pub enum WriteCache {
     Through,
 }
 
-/// Device of the filesystem that holds a file.
-pub type FileDev = fn(&Path) -> Option<Dev>;
+/// Device of the filesystem that holds the file behind a loop device, by the loop device's name and the file's path.
+pub type FileDev = fn(&str, &Path) -> Option<Dev>;
 
 /// Reads block devices under a prefix that stands for `/sys`.
 #[derive(Clone, Debug)]
@@ -104,7 +105,7 @@ impl Disks {
     fn below(&self, whole: &Path, disk: &Disk) -> BTreeSet<Dev> {
         let entries = std::fs::read_dir(whole.join("slaves")).into_iter().flatten().flatten();
         let slaves = entries.filter_map(|entry| read(&entry.path(), "dev")?.parse().ok());
-        let file = disk.backing_file.as_deref().and_then(self.file_dev);
+        let file = disk.backing_file.as_deref().and_then(|file| (self.file_dev)(&disk.name, file));
         slaves.chain(file).take(limits::STACKED_DEVICES).collect()
     }
 
@@ -177,9 +178,23 @@ fn read(directory: &Path, file: &str) -> Option<String> {
     Some(text.trim_end().to_owned())
 }
 
-/// Block device of the filesystem that holds a file. Filesystems of several devices show a number that is no block
-/// device's: what lies below those stays unknown.
-fn block_dev_of_file(path: &Path) -> Option<Dev> {
-    let dev = Dev::from_stat(std::fs::metadata(path).ok()?.dev());
+/// Block device of the filesystem that holds a loop device's file. The loop device itself knows it even if the file has
+/// no name any more; without its node, the file's path does. Filesystems of several devices show a number that is no
+/// block device's: what lies below those stays unknown.
+fn block_dev_of_file(name: &str, path: &Path) -> Option<Dev> {
+    let told = dev_told_by_loop(&Path::new("/dev").join(name));
+    let dev = told.map_or_else(|| Some(Dev::from_stat(std::fs::metadata(path).ok()?.dev())), Some)?;
     (dev.major != 0).then_some(dev)
+}
+
+/// Asks a loop device for the number of its file's filesystem.
+fn dev_told_by_loop(node: &Path) -> Option<Dev> {
+    const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
+    /// `struct loop_info64` has 232 bytes; its first word is the number, in the form that `stat` gives.
+    const WORDS: usize = 29;
+    let device = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(node).ok()?;
+    let mut status = [0u64; WORDS];
+    // SAFETY: the descriptor is open, and the kernel writes as much as the structure holds.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, status.as_mut_ptr()) };
+    (result == 0).then(|| Dev::from_stat(status[0]))
 }

@@ -76,7 +76,8 @@ fn a_mapped_device_stands_on_its_parts() {
 fn a_loop_device_stands_on_the_disk_of_its_file() {
     let tree = block(machine("loop"), "7:0", "virtual/loop0")
         .file("devices/virtual/loop0/loop/backing_file", "/images/a disk.img\n");
-    let file_dev = |path: &Path| (path == Path::new("/images/a disk.img")).then_some(Dev { major: 252, minor: 0 });
+    let file_dev =
+        |_: &str, path: &Path| (path == Path::new("/images/a disk.img")).then_some(Dev { major: 252, minor: 0 });
     let found = Disks::with_files(tree.root(), file_dev).device("7:0".parse().unwrap()).unwrap();
     assert_eq!(found.disk.backing_file.as_deref(), Some(Path::new("/images/a disk.img")));
     assert_eq!(names(&found), ["loop0", "dm-0", "sda", "nvme0n1"]);

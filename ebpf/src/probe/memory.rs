@@ -78,8 +78,6 @@ pub trait Memory {
     fn address(object: Object) -> u64;
     /// The current task.
     fn current() -> Object;
-    /// User registers of the current task, null where the kernel does not offer them.
-    fn registers() -> Object;
     /// Kernel stack of a sleeping task into `stack`, whose bytes must be zeroed before.
     fn stack(task: Object, stack: *mut u8, bytes: u32);
 }
@@ -103,14 +101,6 @@ impl Memory for Typed {
     fn current() -> Object {
         // SAFETY: the helper takes no argument.
         unsafe { generated::bpf_get_current_task_btf() }.cast::<u8>().cast_const()
-    }
-    #[inline(always)]
-    fn registers() -> Object {
-        if setting!(has_registers: u32) == 0 {
-            return core::ptr::null();
-        }
-        // SAFETY: the argument is the current task, typed.
-        unsafe { generated::bpf_task_pt_regs(generated::bpf_get_current_task_btf()) as Object }
     }
     #[inline(always)]
     fn stack(task: Object, stack: *mut u8, bytes: u32) {
@@ -137,10 +127,6 @@ impl Memory for Probed {
     fn current() -> Object {
         // SAFETY: the helper takes no argument.
         unsafe { generated::bpf_get_current_task() as Object }
-    }
-    #[inline(always)]
-    fn registers() -> Object {
-        core::ptr::null()
     }
     #[inline(always)]
     fn stack(_: Object, _: *mut u8, _: u32) {}
@@ -170,6 +156,16 @@ impl Arguments for RawTracePointContext {
     fn argument<T: Argument>(&self, index: usize) -> T {
         self.arg(index)
     }
+}
+
+/// User registers of the current task, null where the kernel does not offer them.
+#[inline(always)]
+pub fn registers() -> Object {
+    if setting!(has_registers: u32) == 0 {
+        return core::ptr::null();
+    }
+    // SAFETY: the argument is the current task, typed.
+    unsafe { generated::bpf_task_pt_regs(generated::bpf_get_current_task_btf()) as Object }
 }
 
 /// CLOCK_MONOTONIC in ns.

@@ -8,7 +8,7 @@ use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage};
 
 use super::clock::{copy, elapse};
 use super::maps::{DISK_COUNT, DISK_GATE, FILESYSTEM, IGNORED, add, count, disk, emit, slot_of};
-use super::memory::{Memory, Object, current_tid, now_ns, offset, peek, setting};
+use super::memory::{Memory, Object, current_tid, now_ns, offset, peek, registers, setting};
 use super::names;
 
 const PF_KTHREAD: u32 = 0x0020_0000;
@@ -31,7 +31,7 @@ pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
     names::tell_once(task, index, slot);
     let now = now_ns();
     close_former(index, slot, now);
-    begin::<M>(slot, inode, datasync, end, now);
+    begin(slot, inode, datasync, end, now);
     open_filesystem(index, slot, inode);
     if !file.is_null() {
         names::tell_file(index, slot, file);
@@ -53,7 +53,7 @@ fn close_former(index: u32, slot: &mut Slot, now: u64) {
 }
 
 #[inline(always)]
-fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now: u64) {
+fn begin(slot: &mut Slot, inode: Object, datasync: u32, end: End, now: u64) {
     for hand in 0..Part::COUNT {
         // SAFETY: in bounds; volatile keeps the loop from becoming a call.
         unsafe {
@@ -68,7 +68,7 @@ fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now
     slot.end = end as u32;
     slot.result = 0;
     slot.switches = 0;
-    slot.syscall = syscall::<M>();
+    slot.syscall = syscall();
     slot.own.done_ns = 0;
     slot.snapshot_of = 0;
     slot.class = Part::OnCpu as u32;
@@ -80,8 +80,8 @@ fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now
 
 /// System call number of the current task, -1 where unknown.
 #[inline(always)]
-pub fn syscall<M: Memory>() -> i32 {
-    let registers = M::registers();
+pub fn syscall() -> i32 {
+    let registers = registers();
     if registers.is_null() {
         return -1;
     }
