@@ -27,15 +27,10 @@ use crate::timeline::{Sync, Timeline};
 
 /// Time between two polls. The ring holds twenty times what a fast journal makes in it.
 pub const POLL: Duration = Duration::from_millis(100);
-/// What may leave a sync with less evidence than there was; the first counts whole syncs.
-const LOSSES: [Counter; 6] = [
-    Counter::LostSync,
-    Counter::LostDetail,
-    Counter::LostName,
-    Counter::RequestUntracked,
-    Counter::Torn,
-    Counter::ExitUnseen,
-];
+/// What may leave a sync with less evidence than there was; the first counts whole syncs. A torn clock is not among it:
+/// that wait is a remainder.
+const LOSSES: [Counter; 5] =
+    [Counter::LostSync, Counter::LostDetail, Counter::LostName, Counter::RequestUntracked, Counter::ExitUnseen];
 const OPEN_EVERY_NS: u64 = 1_000_000_000;
 
 /// What a poll hands out.

@@ -51,7 +51,7 @@ pub enum Counter {
     RequestUntracked = 4,
     /// A thread entered a sync while its former one had not ended: an exit was not seen.
     ExitUnseen = 5,
-    /// Clocks of helpers that were read while they changed.
+    /// Clocks of journal threads that moved each time they were read: those waits are remainders.
     Torn = 6,
     /// Sync records made.
     Syncs = 7,

@@ -54,25 +54,31 @@ pub fn elapse(slot: &mut Slot, now_ns: u64, blocked: Part) {
 
 /// Copies a journal thread's clock into a sync's snapshot, its running part included.
 ///
-/// The copy is not atomic: when the clock moved meanwhile it is counted, and the difference cannot go below zero later.
+/// The copy is not atomic: when the clock moved meanwhile it is made once more, and if it moved again there is none, so
+/// that this wait is a remainder.
 #[inline(always)]
 pub fn snapshot(sync: &mut Slot, journal: u32, now_ns: u64) {
     let Some(helper) = slot(journal) else { return };
-    let since = helper.since_ns;
-    let class = helper.class;
-    copy(&mut sync.snapshot, &helper.hands);
-    let pending = now_ns.saturating_sub(since);
-    sync.snapshot_of = journal;
-    sync.snapshot_blocked_ns = 0;
-    if class == BLOCKED {
-        sync.snapshot_blocked_ns = pending;
-    } else if (class as usize) < Part::COUNT {
-        sync.snapshot[class as usize] += pending;
+    sync.snapshot_of = 0;
+    for _ in 0..2 {
+        // SAFETY: a plain map value, read anew on purpose.
+        let since = unsafe { (&raw const helper.since_ns).read_volatile() };
+        let class = helper.class;
+        copy(&mut sync.snapshot, &helper.hands);
+        let pending = now_ns.saturating_sub(since);
+        sync.snapshot_blocked_ns = 0;
+        if class == BLOCKED {
+            sync.snapshot_blocked_ns = pending;
+        } else if (class as usize) < Part::COUNT {
+            sync.snapshot[class as usize] += pending;
+        }
+        // SAFETY: as above.
+        if unsafe { (&raw const helper.since_ns).read_volatile() } == since {
+            sync.snapshot_of = journal;
+            return;
+        }
     }
-    // SAFETY: a plain map value, read again on purpose.
-    if unsafe { (&raw const helper.since_ns).read_volatile() } != since {
-        count(Counter::Torn);
-    }
+    count(Counter::Torn);
 }
 
 /// Adds the journal thread's clock difference since the snapshot to a sync that this thread now wakes.
