@@ -207,6 +207,7 @@ impl Timeline {
         };
         if sync.duration_ns() >= self.start.threshold_ns {
             self.add_details(&mut sync);
+            sync.lost_events += self.forgotten_since(sync.event.start_ns);
         }
         sync
     }
@@ -218,6 +219,17 @@ impl Timeline {
                 self.servants.put((queue.disk, tid), ());
             }
         }
+    }
+
+    /// Kinds of details of which some that ended after a time were pushed out by newer ones.
+    fn forgotten_since(&self, start_ns: u64) -> u64 {
+        let oldest = [
+            (self.waits.len() == limits::TIMELINE_WAITS, self.waits.front().map(|wait| wait.end_ns)),
+            (self.delays.len() == limits::TIMELINE_DELAYS, self.delays.front().map(|delay| delay.end_ns)),
+            (self.commits.len() == limits::TIMELINE_COMMITS, self.commits.front().map(|commit| commit.end_ns)),
+            (self.queues.len() == limits::TIMELINE_QUEUES, self.queues.front().map(|queue| queue.time_ns)),
+        ];
+        oldest.into_iter().filter(|(full, end)| *full && end.is_some_and(|end_ns| end_ns > start_ns)).count() as u64
     }
 
     fn lost_in(&self, start_ns: u64, end_ns: u64) -> u64 {
