@@ -73,6 +73,8 @@ pub fn explain(sync: Sync, names: &Timeline) -> Explanation {
     ] {
         breakdown.note(row, breakdown::note_below(&sync, waits, part));
     }
+    breakdown.note("worker", worked(&sync.waits, names));
+    breakdown.note("journal_worker", worked(&sync.journal_waits, names));
     let mut verdict = judge(&Case { sync: &sync, breakdown: &breakdown, names });
     verdict.evidence.extend(sync.commits.iter().filter_map(|commit| phases(&sync, commit)));
     let mut explanation = Explanation { sync, breakdown, verdict };
@@ -84,6 +86,13 @@ pub fn explain(sync: Sync, names: &Timeline) -> Explanation {
 fn late_request(wait: &&Wait) -> bool {
     let middle = wait.start_ns.midpoint(wait.end_ns);
     wait.request.as_ref().is_some_and(|request| request.allocated_ns > middle)
+}
+
+/// The function that the worker of the longest wait ran.
+fn worked(waits: &[Wait], names: &Timeline) -> Option<String> {
+    let longest =
+        waits.iter().filter(|wait| wait.function != 0).max_by_key(|wait| wait.end_ns.saturating_sub(wait.start_ns))?;
+    Some(format!("{} in {}", longest.waker, names.symbol(longest.function)?))
 }
 
 /// The phases of a commit that took a tenth of the sync or more.

@@ -200,9 +200,10 @@ fn of_journal(sync: &Value) -> bool {
 
 /// Nobody is blamed with confidence for a sync while no fault was made.
 fn assert_not_blamed(sync: &Value) {
-    // Somebody else on this machine may take the CPU away, and to say so is right.
+    // Somebody else on this machine may take the CPU away, and to say so is right. What a build before left dirty may be
+    // written back to the disk below, and to say that this is likely is right too.
     let of_cpu = ["thread_not_scheduled", "helper_not_scheduled"].contains(&field::text(sync, "/cause"));
-    assert!(of_cpu || field::text(sync, "/confidence") == "unknown", "blamed without a reason: {sync}");
+    assert!(of_cpu || field::text(sync, "/confidence") != "certain", "blamed without a reason: {sync}");
 }
 
 /// The parts of a sync make up the whole, to the nanosecond.

@@ -224,13 +224,13 @@ fn tracepoints(pid: u32) -> BTreeSet<String> {
 fn a_command_runs_once_and_taxes_no_system_call() {
     skip_if!(missing(&[]));
     let _machine = Machine::lock();
-    let mut first = Command::new(AGENT).args(["cost", "--for", "20s"]).stdout(Stdio::null()).spawn().expect("start");
+    let mut first = Command::new(AGENT).args(["watch", "--for", "20s"]).stdout(Stdio::null()).spawn().expect("start");
     let pid = first.id();
     let attached = wait_for(Duration::from_secs(30), || {
         let attached = tracepoints(pid);
         attached.contains("xfs_file_fsync").then_some(attached)
     });
-    let second = run(Command::new(AGENT).args(["cost", "--for", "1s"]));
+    let second = run(Command::new(AGENT).args(["watch", "--for", "1s"]));
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").flatten();
     let perf =
         descriptors.filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("anon_inode:[perf_event]")));
