@@ -2,8 +2,8 @@
 # `make test`: sets up, builds, then runs every test: the pure ones at once, then those that need the kernel one by one.
 #
 # A test that cannot be run on this kernel prints a line `skipped: NAME: reason`; that fails the whole, unless
-# ALLOW_SKIPS=1 is given and CI is not set: a green run means that every line was seen. A kernel test file that fails is
-# run once more, and said so. The last line of the output is the sum over all: `N passed, N failed, N skipped`.
+# ALLOW_SKIPS=1 is given and CI is not set: a green run means that every line was seen. The last line of the output is
+# the sum over all: `N passed, N failed, N skipped`.
 #
 #   scripts/test.sh           all
 #   scripts/test.sh NAME...   only these files of agent/tests, for instance `scripts/test.sh tidy golden`
@@ -16,23 +16,14 @@ readonly pure=" tidy golden facts replay metrics names select "
 readonly limit_seconds=${FSYNCSCOPE_TEST_LIMIT_SECONDS:-1200}
 
 log=$(mktemp)
-part=$(mktemp)
-trap 'rm -f "$log" "$part"; scripts/setup.sh --undo' EXIT
+trap 'rm -f "$log"; scripts/setup.sh --undo' EXIT
 broken=()
-retried=()
 
-# run TITLE TRIES ARGUMENTS OF CARGO TEST...: streams the output and keeps that of the last try for the sum.
+# run TITLE ARGUMENTS OF CARGO TEST...: streams the output and keeps it for the sum.
 run() {
-    local title=$1 tries=$2 status started=$SECONDS; shift 2
-    while true; do
-        echo "== $title"
-        status=0
-        timeout --kill-after=30 "$limit_seconds" cargo test --release --no-fail-fast "$@" </dev/null 2>&1 | tee "$part" || status=$?
-        tries=$((tries - 1))
-        [ $status != 0 ] && [ $tries -gt 0 ] || break
-        retried+=("$title")
-    done
-    cat "$part" >>"$log"
+    local title=$1 status=0 started=$SECONDS; shift
+    echo "== $title"
+    timeout --kill-after=30 "$limit_seconds" cargo test --release --no-fail-fast "$@" </dev/null 2>&1 | tee -a "$log" || status=$?
     echo "== $title: $((SECONDS - started)) s"
     [ $status = 0 ] || broken+=("$title: exit code $status")
 }
@@ -45,9 +36,8 @@ test_names() {
 
 run_named() {
     case $pure in
-        *" $1 "*) run "$1" 1 --package fsyncscope --test "$1" -- --nocapture ;;
-        # The machine may be shared: what somebody else does for a minute is no fault of ours, but twice is.
-        *) run "$1" 2 --package fsyncscope --test "$1" -- --nocapture --test-threads=1 ;;
+        *" $1 "*) run "$1" --package fsyncscope --test "$1" -- --nocapture ;;
+        *) run "$1" --package fsyncscope --test "$1" -- --nocapture --test-threads=1 ;;
     esac
 }
 
@@ -68,7 +58,6 @@ summary() {
     # A run that broke without a failed test (no compile, time-out, abort) is a failure all the same.
     [ ${#broken[@]} -le "$failed" ] || failed=${#broken[@]}
     [ ${#broken[@]} = 0 ] || printf 'broken: %s\n' "${broken[@]}"
-    [ ${#retried[@]} = 0 ] || printf 'run twice, since the first run failed: %s\n' "${retried[@]}"
     grep -oE '(^|\.\.\. )skipped: .*|^test .* \.\.\. ignored.*' "$log" | sed 's/^\.\.\. //' || true
     echo "$passed passed, $failed failed, $skipped skipped" | tee target/test-sum
     [ "$failed" = 0 ] && [ "$passed" -gt 0 ] && { [ "$skipped" = 0 ] || skips_allowed; }
@@ -79,7 +68,7 @@ cargo build --release
 if [ $# -gt 0 ]; then
     for name in "$@"; do run_named "$name"; done
 else
-    run "unit tests" 1 --workspace --lib --bins -- --nocapture
+    run "unit tests" --workspace --lib --bins -- --nocapture
     tests=$(test_names)
     for name in $tests; do case $pure in *" $name "*) run_named "$name" ;; esac; done
     for name in $tests; do case $pure in *" $name "*) ;; *) run_named "$name" ;; esac; done

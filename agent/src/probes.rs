@@ -261,10 +261,8 @@ fn load(facts: &Facts, choice: &Choice) -> Result<Ebpf, ProbesError> {
         stack_ns: choice.stack_ns,
         switch_has_state: arguments("sched_switch").is_some_and(|arguments| arguments.len() >= 4) as u32,
         issue_has_queue: arguments("block_rq_issue").is_some_and(|arguments| arguments.len() >= 2) as u32,
-        has_io_start: arguments("block_io_start").is_some() as u32,
         has_return: arguments("rseq_update").is_some() as u32,
         has_registers: facts.btf.enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs").is_some() as u32,
-        unused: 0,
     };
     let words = words(&settings);
     let mut layout = facts.layout.to_vec();

@@ -12,13 +12,10 @@ pub struct Settings {
     pub switch_has_state: u32,
     /// `block_rq_issue` has the queue as its first argument (until 5.10).
     pub issue_has_queue: u32,
-    /// `block_io_start` is attached, so a request's submitter is known.
-    pub has_io_start: u32,
     /// `rseq_update` is attached, so the return to user mode is dated.
     pub has_return: u32,
     /// The helpers that give a task's user registers and its stack exist (since 5.15).
     pub has_registers: u32,
-    pub unused: u32,
 }
 
 impl Settings {
@@ -28,10 +25,8 @@ impl Settings {
         stack_ns: 0,
         switch_has_state: 0,
         issue_has_queue: 0,
-        has_io_start: 0,
         has_return: 0,
         has_registers: 0,
-        unused: 0,
     };
 }
 
@@ -61,3 +56,6 @@ impl Counter {
     /// Number of counters.
     pub const COUNT: u32 = 8;
 }
+
+const _: () =
+    assert!(size_of::<Settings>() == 2 * 8 + 4 * 4, "settings cross the border as whole words without padding");

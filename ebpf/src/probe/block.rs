@@ -5,17 +5,15 @@ use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, REASON_UNKNOWN, REASONS, REC
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Request, Role, Stage, Submitter};
 
-use super::link::worker_function;
+use super::link::{FLUSH_LEGS, worker_function};
 use super::maps::{COMPLETED, DISK_GATE, HISTOGRAM, REQUEST, Tracked, WRITEBACK, add, count, disk, gate, slot_of};
 use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek};
 use super::names;
-use super::sync::disk_gate_index;
+use super::sync::{PF_KTHREAD, disk_gate_index};
 
-const PF_KTHREAD: u32 = 0x0020_0000;
 const OPERATION: u32 = 0xff;
 const WRITE: u32 = 1;
 const FLUSH: u32 = 2;
-const FLUSH_LEGS: u32 = 1 << 17 | 1 << 18;
 /// `REQ_IDLE`, the same on all kernels that are supported: direct writes have it and the journal's, writeback never.
 const IDLE: u32 = 1 << 15;
 

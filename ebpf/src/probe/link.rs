@@ -15,7 +15,7 @@ use super::{names, sync};
 
 const PF_WQ_WORKER: u32 = 0x20;
 /// `REQ_FUA | REQ_PREFLUSH`, the same on all kernels that are supported.
-const FLUSH_LEGS: u32 = 1 << 17 | 1 << 18;
+pub const FLUSH_LEGS: u32 = 1 << 17 | 1 << 18;
 /// Completed requests that are searched for the one that a worker finished.
 const SEARCHED: u64 = 8;
 const NONE: *const Request = core::ptr::null();

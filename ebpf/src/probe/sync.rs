@@ -11,7 +11,8 @@ use super::maps::{DISK_COUNT, DISK_GATE, FILESYSTEM, IGNORED, add, count, disk, 
 use super::memory::{Memory, Object, current_tid, now_ns, offset, peek, registers, setting};
 use super::names;
 
-const PF_KTHREAD: u32 = 0x0020_0000;
+/// A task of the kernel's own, on all kernels that are supported.
+pub const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// A sync begins in the current task.
 #[inline(always)]
