@@ -144,6 +144,9 @@ fn wait(record: WaitRecord) -> Event {
     }))
 }
 
+/// Instead of the name of a process that had ended when it was asked for.
+const ENDED: &str = "an ended process";
+
 fn delay(record: DelayRecord) -> Event {
     Event::Delay(Delay {
         start_ns: record.start_ns,
@@ -169,10 +172,12 @@ fn ran(record: &DelayRecord) -> Vec<Ran> {
         .into_iter()
         .filter(|switch| switch.until_ns > record.start_ns && switch.until_ns <= record.header.time_ns)
     {
+        // A task that has ended meanwhile has no names any more, and its thread id stands for it.
+        let ended = switch.tgid == 0 && switch.tid != 0;
         ran.push(Ran {
             tid: switch.tid,
-            pid: switch.tgid,
-            process: text(&switch.process),
+            pid: if ended { switch.tid } else { switch.tgid },
+            process: if ended { ENDED.into() } else { text(&switch.process) },
             thread: text(&switch.comm),
             ns: switch.until_ns.saturating_sub(reached),
         });

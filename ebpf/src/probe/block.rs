@@ -118,14 +118,14 @@ pub fn started<M: Memory>(request: Object) {
 /// given, so they name that disk's file.
 #[inline(always)]
 fn hands_down<M: Memory>() -> bool {
-    let function = worker_function(M::current());
+    let function = worker_function::<M>(M::current());
     function != 0 && (function == function!(loop_worker) || function == function!(loop_worker_root))
 }
 
 /// Who submits a request: the current task, by its role or its work function.
 #[inline(always)]
 fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
-    let function = worker_function(M::current());
+    let function = worker_function::<M>(M::current());
     if function != 0 {
         if function == function!(flusher) {
             return (Submitter::Flusher, slot_of(tid).map_or(REASON_UNKNOWN, |(_, slot)| slot.reason) as u16);

@@ -10,7 +10,7 @@ use fsyncscope_ebpf::slot::{Disk, Request, Role, Slot, Submitter};
 
 use super::clock::{Cut, add_difference};
 use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, slot_of};
-use super::memory::{Memory, Object, current_tid, offset, peek, setting};
+use super::memory::{Memory, Object, current_tid, field, offset, peek, setting};
 use super::{names, sync};
 
 const PF_WQ_WORKER: u32 = 0x20;
@@ -45,10 +45,11 @@ pub fn explain<M: Memory>(index: u32, slot: &mut Slot, now: u64, task: Object) {
         return;
     }
     let waker_task = M::current();
-    let waker = Waker { task: waker_task, tid: current_tid(), function: worker_function(waker_task) };
+    let waker = Waker { task: waker_task, tid: current_tid(), function: worker_function::<M>(waker_task) };
     let found = attribute(slot, now, &waker);
     if now - slot.since_ns >= setting!(detail_ns: u64) {
-        tell_wait::<M>(index, slot, now, task, &waker, &found);
+        let header = Header { kind: Kind::Wait as u32, slot: index, time_ns: now };
+        tell_wait::<M>(slot, &header, task, &waker, &found);
         if !found.request.is_null() {
             tell_queues(index, now, found.disk.wrapping_sub(1));
         }
@@ -203,8 +204,8 @@ fn cut_by_worker(slot: &Slot, cut: &mut Cut, now: u64, worker: Option<&Slot>, fo
 
 /// Work function that a task runs now, 0 if it is no kernel worker. A worker seen here is watched from now on.
 #[inline(always)]
-pub fn worker_function(task: Object) -> u64 {
-    if peek!(task, task_flags: u32) & PF_WQ_WORKER == 0 || offset!(worker_function) == ABSENT {
+pub fn worker_function<M: Memory>(task: Object) -> u64 {
+    if field!(M, task, task_flags: u32) & PF_WQ_WORKER == 0 || offset!(worker_function) == ABSENT {
         return 0;
     }
     let private = if offset!(task_worker_private) != ABSENT {
@@ -220,9 +221,9 @@ pub fn worker_function(task: Object) -> u64 {
     function
 }
 
-#[inline(always)]
-fn tell_wait<M: Memory>(index: u32, slot: &Slot, now: u64, task: Object, waker: &Waker, found: &Found) {
-    let header = Header { kind: Kind::Wait as u32, slot: index, time_ns: now };
+#[inline(never)]
+fn tell_wait<M: Memory>(slot: &Slot, header: &Header, task: Object, waker: &Waker, found: &Found) {
+    let (header, now) = (*header, header.time_ns);
     emit::<WaitRecord>(header, Counter::LostDetail, |record| {
         // SAFETY: the record is reserved ring memory; every field is written.
         unsafe {
@@ -267,7 +268,7 @@ fn tell_queues(index: u32, now: u64, place: u32) {
     }
 }
 
-#[inline(always)]
+#[inline(never)]
 fn tell_queue(index: u32, now: u64, disk: &Disk) {
     let header = Header { kind: Kind::Queue as u32, slot: index, time_ns: now };
     emit::<QueueRecord>(header, Counter::LostDetail, |record| {

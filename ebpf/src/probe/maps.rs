@@ -5,7 +5,7 @@ use aya_ebpf::maps::{Array, PerCpuArray, RingBuf, Stack};
 use fsyncscope_ebpf::event::Header;
 use fsyncscope_ebpf::limits::{BUCKETS, DISKS, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Filesystem, Ran, Request, Slot, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Filesystem, Request, Slot, Submitter};
 
 /// Slot of each watched task, by task id modulo the size; 0 for a task that is not watched.
 ///
@@ -82,7 +82,17 @@ pub struct Completed {
 #[repr(C)]
 pub struct Left {
     pub next: u64,
-    pub ran: [Ran; RAN],
+    pub ran: [Leaver; RAN],
+}
+
+/// A task that left a CPU. Its names are read only for a delay that is told.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Leaver {
+    pub until_ns: u64,
+    pub tid: u64,
+    /// Address of the task. It may be another's by now: then the thread id there differs.
+    pub task: u64,
 }
 
 /// How many watched tasks wait for a CPU.

@@ -93,7 +93,8 @@ impl Memory for Typed {
     }
     #[inline(always)]
     fn address(object: Object) -> u64 {
-        // The verifier lets nobody calculate with a typed pointer; what the helper reads is a number.
+        // The verifier lets nobody calculate with a typed pointer; what the helper reads is a number. An atomic exchange
+        // gives one too, and waits for every store before it.
         let typed = object;
         load((&raw const typed).cast(), 0)
     }

@@ -50,7 +50,7 @@ probe! {
     rseq_update, rseq_update_raw => |M, context| { let _ = &context; returned::<M>() };
     ext4_sync_file_enter, ext4_sync_file_enter_raw => |M, context| {
         let file: Object = context.argument(0);
-        let inode = memory::peek!(file, file_inode: Object);
+        let inode = field!(M, file, file_inode: Object);
         sync::enter::<M>(inode, file, context.argument::<u32>(1), End::Event)
     };
     ext4_sync_file_exit, ext4_sync_file_exit_raw => |M, context| sync::leave(context.argument::<i32>(1));

@@ -19,14 +19,21 @@ pub fn watch(task: Object, tid: u32, role: Role) -> Option<(u32, &'static mut Sl
     if gate(tid) != 0 {
         return None;
     }
-    let Ok(Some(index)) = FREE.pop() else { return None };
+    let index = create(task, tid, role as u32);
+    if index == 0 { None } else { Some((index, slot(index)?)) }
+}
+
+/// Gives the current task a slot; 0 if there is no room. Not inlined, so that what runs always stays small in the cache.
+#[inline(never)]
+fn create(task: Object, tid: u32, role: u32) -> u32 {
+    let Ok(Some(index)) = FREE.pop() else { return 0 };
     if index == 0 || index >= SLOTS {
-        return None;
+        return 0;
     }
-    let fresh = slot(index)?;
+    let Some(fresh) = slot(index) else { return 0 };
     fresh.tid = tid;
     fresh.tgid = peek!(task, task_tgid: u32);
-    fresh.role = role as u32;
+    fresh.role = role;
     fresh.stage = Stage::Outside as u32;
     fresh.class = Part::OnCpu as u32;
     fresh.since_ns = now_ns();
@@ -43,7 +50,7 @@ pub fn watch(task: Object, tid: u32, role: Role) -> Option<(u32, &'static mut Sl
     fresh.snapshot_of = 0;
     set_gate(tid, index);
     tell(task, index, fresh);
-    Some((index, fresh))
+    index
 }
 
 /// Tells the agent of the current task, unless it was told before: the ring may have been full.
@@ -121,10 +128,15 @@ pub fn tell_file(index: u32, slot: &Slot, file: Object) {
     if file_told(key, fingerprint) {
         return;
     }
-    let header = Header { kind: Kind::File as u32, slot: index, time_ns: slot.start_ns };
-    if emit::<FileRecord>(header, Counter::LostName, |record| write_path(record, slot, dentry)) {
+    if tell_path(index, slot, dentry) != 0 {
         set_file_told(key, fingerprint);
     }
+}
+
+#[inline(never)]
+fn tell_path(index: u32, slot: &Slot, dentry: Object) -> u32 {
+    let header = Header { kind: Kind::File as u32, slot: index, time_ns: slot.start_ns };
+    emit::<FileRecord>(header, Counter::LostName, |record| write_path(record, slot, dentry)) as u32
 }
 
 #[inline(always)]

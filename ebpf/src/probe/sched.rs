@@ -1,6 +1,6 @@
 //! The scheduler's events: where each watched task's time goes, and what ended each of its waits.
 
-use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_kernel as copy_bytes};
+use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use fsyncscope_ebpf::event::{DelayRecord, End, Header, Kind};
 use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::RAN;
@@ -9,7 +9,7 @@ use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Ran, Role, Slot, Stage};
 
 use super::clock::{elapse, snapshot};
-use super::maps::{LEFT, add_waiting, emit, gate, slot, waiting};
+use super::maps::{LEFT, Leaver, add_waiting, emit, gate, slot, waiting};
 use super::memory::{Arguments, Memory, Object, field, now_ns, offset, peek, setting};
 use super::{link, sync};
 
@@ -125,20 +125,18 @@ fn switched_in(index: u32, slot: &mut Slot, now: u64) {
 #[inline(always)]
 fn remember(previous: Object, tid: u32, now: u64) {
     let Some(left) = LEFT.get_ptr_mut(0) else { return };
-    // SAFETY: this CPU's own element; the place is bounded.
+    // SAFETY: this CPU's own element; the place is bounded. A volatile store keeps a typed pointer a whole word.
     unsafe {
-        let place = (&raw mut (*left).ran).cast::<Ran>().add((*left).next as usize & (RAN - 1));
+        let place = (&raw mut (*left).ran).cast::<Leaver>().add((*left).next as usize & (RAN - 1));
         (*left).next += 1;
         (*place).until_ns = now;
-        (*place).tid = tid;
-        (*place).tgid = peek!(previous, task_tgid: u32);
-        (*place).comm = peek!(previous, task_comm: [u8; 16]);
-        (*place).process = peek!(peek!(previous, task_group_leader: Object), task_comm: [u8; 16]);
+        (*place).tid = tid as u64;
+        (&raw mut (*place).task).cast::<Object>().write_volatile(previous);
     }
 }
 
 /// Tells a long run-queue delay with the tasks that left the CPU meanwhile.
-#[inline(always)]
+#[inline(never)]
 fn tell_delay(index: u32, slot: &Slot, since: u64, now: u64, class: u32) {
     let Some(left) = LEFT.get_ptr(0) else { return };
     let header = Header { kind: Kind::Delay as u32, slot: index, time_ns: now };
@@ -152,10 +150,29 @@ fn tell_delay(index: u32, slot: &Slot, since: u64, now: u64, class: u32) {
             (&raw mut (*record).part).write(class);
             (&raw mut (*record).former_cpu).write(slot.cpu);
             (&raw mut (*record).unused).write(0);
-            let bytes = size_of::<[Ran; RAN]>() as u32;
-            copy_bytes((&raw mut (*record).ran).cast(), bytes, (&raw const (*left).ran).cast());
+            for place in 0..RAN {
+                let ran = (&raw mut (*record).ran).cast::<Ran>().add(place);
+                name(ran, (&raw const (*left).ran).cast::<Leaver>().add(place));
+            }
         }
     });
+}
+
+/// Writes who left the CPU, with the names that the task has now: none if it has ended and its memory is another's.
+#[inline(always)]
+fn name(ran: *mut Ran, leaver: *const Leaver) {
+    // SAFETY: both are places of whole arrays; every field is written.
+    unsafe {
+        let Leaver { until_ns, tid, task } = *leaver;
+        let task = task as Object;
+        let known = peek!(task, task_pid: u32) as u64 == tid;
+        (*ran).until_ns = until_ns;
+        (*ran).tid = tid as u32;
+        (*ran).tgid = if known { peek!(task, task_tgid: u32) } else { 0 };
+        (*ran).comm = if known { peek!(task, task_comm: [u8; 16]) } else { [0; 16] };
+        (*ran).process =
+            if known { peek!(peek!(task, task_group_leader: Object), task_comm: [u8; 16]) } else { [0; 16] };
+    }
 }
 
 /// A task is being woken. One that is not watched leaves after one load and one test.

@@ -8,7 +8,7 @@ use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage};
 
 use super::clock::{copy, elapse};
 use super::maps::{DISK_COUNT, DISK_GATE, FILESYSTEM, IGNORED, add, count, disk, emit, slot_of};
-use super::memory::{Memory, Object, current_tid, now_ns, offset, peek, registers, setting};
+use super::memory::{Memory, Object, current_tid, field, now_ns, offset, peek, registers, setting};
 use super::names;
 
 /// A task of the kernel's own, on all kernels that are supported.
@@ -19,7 +19,7 @@ pub const PF_KTHREAD: u32 = 0x0020_0000;
 pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
     let task = M::current();
     // A kernel thread's sync is a loop device's flush: part of the device time of the disk above.
-    if peek!(task, task_flags: u32) & PF_KTHREAD != 0 {
+    if field!(M, task, task_flags: u32) & PF_KTHREAD != 0 {
         return;
     }
     let Some((index, slot)) = names::watch(task, current_tid(), Role::Sync) else {
@@ -32,7 +32,7 @@ pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
     names::tell_once(task, index, slot);
     let now = now_ns();
     close_former(index, slot, now);
-    begin(slot, inode, datasync, end, now);
+    begin::<M>(slot, inode, datasync, end, now);
     open_filesystem(index, slot, inode);
     if !file.is_null() {
         names::tell_file(index, slot, file);
@@ -54,7 +54,7 @@ fn close_former(index: u32, slot: &mut Slot, now: u64) {
 }
 
 #[inline(always)]
-fn begin(slot: &mut Slot, inode: Object, datasync: u32, end: End, now: u64) {
+fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now: u64) {
     for hand in 0..Part::COUNT {
         // SAFETY: in bounds; volatile keeps the loop from becoming a call.
         unsafe {
@@ -63,8 +63,8 @@ fn begin(slot: &mut Slot, inode: Object, datasync: u32, end: End, now: u64) {
         }
     }
     slot.after = [0; 4];
-    slot.inode = peek!(inode, inode_number: u64);
-    slot.dev = peek!(peek!(inode, inode_super: Object), super_dev: u32);
+    slot.inode = field!(M, inode, inode_number: u64);
+    slot.dev = field!(M, field!(M, inode, inode_super: Object), super_dev: u32);
     slot.datasync = datasync;
     slot.end = end as u32;
     slot.result = 0;
