@@ -21,6 +21,9 @@ pub enum Command {
     Watch(Watch),
     /// Run as a daemon: metrics for Prometheus, one line of JSON per spike
     Run(Run),
+    /// Show what the watched disks do: requests by who submits them, whose pages
+    /// are written back, and why
+    Disks(Disks),
     /// Say what works on this machine, what does not, and what is lost
     Doctor(Doctor),
     /// Measure what the probes cost, per run and per sync
@@ -75,6 +78,19 @@ pub struct Tracing {
     pub selectors: Selectors,
 }
 
+impl Default for Tracing {
+    fn default() -> Self {
+        Self {
+            threshold: Duration::from_millis(10),
+            open: Duration::from_secs(1),
+            record: None,
+            ring_bytes: fsyncscope_ebpf::limits::RING,
+            raw: false,
+            selectors: Selectors::default(),
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub struct Watch {
     #[command(flatten)]
@@ -103,6 +119,19 @@ pub struct Run {
     /// Time for which a thread's series stay after its end, so that a last scrape sees them
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "60s", hide_short_help = true)]
     pub keep_series: Duration,
+}
+
+#[derive(Args, Debug)]
+pub struct Disks {
+    /// Time that each picture is of
+    #[arg(long, value_name = "DURATION", value_parser = interval, allow_hyphen_values = true, default_value = "5s")]
+    pub every: Duration,
+    /// End after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub time: Option<Duration>,
+    /// One JSON object a line instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -177,6 +206,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Err("a duration between 0 and 1000 hours is wanted".into());
     }
     Ok(Duration::from_nanos(ns as u64))
+}
+
+/// A duration of a second or more.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time < Duration::from_secs(1) {
+        return Err("a second or more is wanted".into());
+    }
+    Ok(time)
 }
 
 fn ring_bytes(text: &str) -> Result<u32, String> {

@@ -35,11 +35,8 @@ pub fn demo(options: &Demo) -> anyhow::Result<ExitCode> {
     let stage = Stage::set()?;
     let tracing = Tracing {
         threshold: THRESHOLD,
-        open: Duration::from_secs(1),
-        record: None,
-        ring_bytes: fsyncscope_ebpf::limits::RING,
-        raw: false,
         selectors: Selectors { process: vec![actor::JOURNAL.into()], ..Selectors::default() },
+        ..Tracing::default()
     };
     let mut tracer = Tracer::attach(&kernel, &tracing, &roots)?;
     println!("A journal on {} appends 4 KiB and syncs, again and again.", stage.device());

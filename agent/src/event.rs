@@ -58,6 +58,8 @@ pub enum Event {
     },
     /// A sync that still runs.
     Open(Open),
+    /// Pages of a file reached a disk from the page cache.
+    WrittenBack(WrittenBack),
     /// Bytes that this version does not know.
     Unknown {
         kind: u32,
@@ -243,6 +245,38 @@ pub struct Disk {
     pub name: String,
     /// Whole disks below it.
     pub lower: Vec<u32>,
+}
+
+/// Pages of one file that reached a disk from the page cache between two looks at what the probes add up; those that a
+/// sync wrote itself are not among them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WrittenBack {
+    pub from_ns: u64,
+    pub until_ns: u64,
+    pub disk: u32,
+    /// As a [`Request`] has them.
+    pub inode: u64,
+    pub inode_dev: u32,
+    pub submitter: Source,
+    /// Writeback reason if the flusher submitted it.
+    pub reason: u16,
+    /// The last task that submitted any.
+    pub tid: u32,
+    pub comm: String,
+    pub bytes: u64,
+    pub requests: u64,
+}
+
+/// The page cache of the machine against the thresholds that its writers meet, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageCache {
+    pub dirty_bytes: u64,
+    /// Under writeback now.
+    pub writeback_bytes: u64,
+    /// Dirty bytes above which the flusher starts.
+    pub background_threshold_bytes: u64,
+    /// Dirty bytes near which writers are made to wait.
+    pub threshold_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@ pub mod attribution;
 pub mod cli;
 pub mod cost;
 pub mod demo;
+pub mod disks;
 pub mod doctor;
 pub mod event;
 pub mod kernel;

@@ -30,6 +30,9 @@ pub const BLOCK_LABEL_SETS_MAX: usize = 96;
 /// Nine reasons on sixteen devices.
 pub const WRITEBACK_LABEL_SETS_MAX: usize = 144;
 
+/// Classes of files that are written back, by submitter, reason and writer: a ledger's files are one class.
+pub const WRITTEN_LABEL_SETS_MAX: usize = 256;
+
 /// Rows of the probe table, with room to grow.
 pub const PROBE_LABEL_SETS_MAX: usize = 64;
 
@@ -116,6 +119,12 @@ pub const NAMES_SCAN_FILES: usize = 256;
 pub const NAMES_OTHER_TABLES: usize = 8;
 /// Writers named per file: a file of more is a log of forked workers, and any of them stands for all.
 pub const NAMES_WRITERS: usize = 16;
+/// Files that were written back and are named at one look, those of most bytes first.
+pub const NAMES_WRITTEN_FILES: usize = 32;
+/// Only files of which so much was written back since the last look are looked for.
+pub const NAMES_WRITTEN_BYTES: u64 = 1 << 20;
+/// A file of which nothing was written back for so long gives its place in the probes' table to another.
+pub const WRITTEN_IDLE_NS: u64 = 30_000_000_000;
 /// Processes whose name is kept.
 pub const NAMES_PROCESSES: usize = 1024;
 /// A process may execute another program, and its number may pass to another process.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use fsyncscope::cli::{Cli, Command};
-use fsyncscope::{cost, demo, doctor, replay, run, watch};
+use fsyncscope::{cost, demo, disks, doctor, replay, run, watch};
 
 const FAILED: u8 = 2;
 
@@ -27,6 +27,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Watch(options) => runtime()?.block_on(watch::watch(&options)),
         Command::Run(options) => runtime()?.block_on(run::run(&options)),
+        Command::Disks(options) => runtime()?.block_on(disks::disks(&options)),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Cost(options) => cost::cost(&options),
         Command::Demo(options) => demo::demo(&options),

@@ -13,15 +13,18 @@ mod values;
 
 use std::time::Duration;
 
+use fsyncscope_ebpf::slot::Phase;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
+use crate::event::PageCache;
 use crate::limits;
 
 pub use encode::Format;
 pub use file_class::file_class;
-pub use labels::{BlockLabels, SyncLabels};
+pub use fsyncscope_ebpf::slot::Phase as BlockPhase;
+pub use labels::{BlockLabels, SyncLabels, WrittenLabels};
 pub use values::LOG2_BUCKETS;
 
 use family::{Clock, Dropped, Family, Labels};
@@ -54,36 +57,18 @@ const _: () = assert!(
         + limits::ERROR_LABEL_SETS_MAX
         + limits::BLOCK_LABEL_SETS_MAX * 2 * (LOG2_BUCKETS - 1 + HISTOGRAM_EXTRA)
         + limits::WRITEBACK_LABEL_SETS_MAX
+        + limits::WRITTEN_LABEL_SETS_MAX
         + limits::PROBE_LABEL_SETS_MAX
         + limits::FIXED_LABEL_SETS_MAX * 2
         + SINGLE_SERIES
         <= limits::SERIES_MAX
 );
 
-/// Which time of a request: before the driver has it, or in the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockPhase {
-    Queue,
-    Device,
-}
-
 /// Whether a probe is at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeState {
     Attached,
     Missing,
-}
-
-/// The page cache of the node against the thresholds that its writers meet, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirtyFacts {
-    pub dirty_bytes: u64,
-    /// Above it the flusher starts.
-    pub background_threshold_bytes: u64,
-    /// Near it writers are made to wait.
-    pub threshold_bytes: u64,
-    /// Under writeback now.
-    pub writeback_bytes: u64,
 }
 
 /// All metrics of the agent. Shared by reference: every method takes `&self`, and none blocks for longer than one
@@ -102,6 +87,7 @@ pub struct Metrics {
     block_queue: Family<BlockLabels, Log2Histogram>,
     block_device: Family<BlockLabels, Log2Histogram>,
     writeback: Family<WritebackLabels, Count>,
+    written_files: Family<WrittenLabels, Count>,
     dirty: Family<NoLabels, Level>,
     dirty_background_threshold: Family<NoLabels, Level>,
     dirty_threshold: Family<NoLabels, Level>,
@@ -133,6 +119,7 @@ impl Metrics {
             block_queue: s.family(table::BLOCK_QUEUE),
             block_device: s.family(table::BLOCK_DEVICE),
             writeback: s.family(table::WRITEBACK),
+            written_files: s.family(table::WRITTEN_FILES),
             dirty: s.family(table::DIRTY),
             dirty_background_threshold: s.family(table::DIRTY_BACKGROUND_THRESHOLD),
             dirty_threshold: s.family(table::DIRTY_THRESHOLD),
@@ -154,7 +141,7 @@ impl Metrics {
     fn start_at_zero(&self) {
         self.set_open_seconds(0.0);
         self.set_unwatched(0);
-        for kind in ["sync", "detail", "name", "request", "clock", "exit"] {
+        for kind in ["sync", "detail", "name", "request", "clock", "exit", "run"] {
             self.set_lost(kind, 0);
         }
     }
@@ -201,12 +188,12 @@ impl Metrics {
 
     /// Takes over one histogram of the kernel side, cumulative since load: bucket 0 counts requests under 1 us, bucket
     /// i those from 2^(i-1) to 2^i us, the last all longer ones.
-    pub fn set_block_histogram(&self, labels: &BlockLabels, phase: BlockPhase, buckets: &[u64], sum_ns: u64) {
+    pub fn set_block_histogram(&self, labels: &BlockLabels, phase: Phase, buckets: &[u64], sum_ns: u64) {
         let BlockLabels { device, kind, submitter } = labels;
         let labels = BlockLabels { device: clean(device), kind, submitter };
         let family = match phase {
-            BlockPhase::Queue => &self.block_queue,
-            BlockPhase::Device => &self.block_device,
+            Phase::Queue => &self.block_queue,
+            Phase::Device => &self.block_device,
         };
         family.update(&labels, Log2Histogram::default, |histogram| histogram.set(buckets, sum_ns));
     }
@@ -217,8 +204,21 @@ impl Metrics {
         self.writeback.update(&labels, Count::default, |count| count.0 = cumulative);
     }
 
-    pub fn set_dirty(&self, facts: DirtyFacts) {
-        let DirtyFacts { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes } = facts;
+    /// Pages that reached a disk from the page cache.
+    pub fn add_written_back(&self, labels: &WrittenLabels, bytes: u64) {
+        let WrittenLabels { device, submitter, reason, file_class, writer } = labels;
+        let labels = WrittenLabels {
+            device: clean(device),
+            submitter,
+            reason,
+            file_class: clean(file_class),
+            writer: clean(writer),
+        };
+        self.written_files.update(&labels, Count::default, |count| count.0 = count.0.saturating_add(bytes));
+    }
+
+    pub fn set_page_cache(&self, cache: PageCache) {
+        let PageCache { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes } = cache;
         set_level(&self.dirty, dirty_bytes as f64);
         set_level(&self.dirty_background_threshold, background_threshold_bytes as f64);
         set_level(&self.dirty_threshold, threshold_bytes as f64);
@@ -233,7 +233,7 @@ impl Metrics {
         self.probes.update(&ProbeLabels { probe: clean(probe) }, Level::default, |value| value.0 = level);
     }
 
-    /// Events lost since load: kind sync, detail, name, request, clock or exit.
+    /// Events lost since load: kind sync, detail, name, request, clock, exit or run.
     pub fn set_lost(&self, kind: &str, cumulative: u64) {
         self.lost.update(&LossLabels { kind: clean(kind) }, Count::default, |count| count.0 = cumulative);
     }

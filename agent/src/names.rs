@@ -23,7 +23,7 @@ mod stack;
 pub use processes::{Process, running, threads};
 
 use aged::Aged;
-use identity::number;
+use identity::{Links, number};
 use open_files::{Holders, Key, OpenFiles};
 use places::{Inside, Others, Place, Places};
 use processes::Processes;
@@ -112,6 +112,11 @@ impl Names {
         self.processes.get(pid)
     }
 
+    /// The same of a process that just said its name.
+    pub fn process_named(&mut self, pid: u32, name: &str) -> Process {
+        self.processes.get_named(pid, name)
+    }
+
     /// Functions on the kernel stack of a thread, innermost first; empty where that is not permitted.
     pub fn stack_of(&self, tid: u32) -> Vec<String> {
         stack::of(&self.proc, tid)
@@ -119,18 +124,30 @@ impl Names {
 
     /// The disk and all whole disks below it, unless they were told just so.
     fn disk(&mut self, disk: u32) -> Vec<Event> {
+        // What is written to a loop device reaches the disk below as pages of the file behind it.
         let Some(device) = self.disks.device(Dev::from_kernel(disk)) else { return Vec::new() };
         let mut open = vec![&device];
         let mut told = Vec::new();
+        let mut images = Vec::new();
         while let Some(device) = open.pop() {
             let disk = whole(device);
             if self.disks_told.get_old(&disk.dev) != Some(&disk) {
                 self.disks_told.put(disk.dev, disk.clone(), 0, u64::MAX);
                 told.push(Event::Disk(disk));
+                images.extend(device.disk.backing_file.clone());
             }
             open.extend(device.lower.iter().rev());
         }
+        told.extend(images.into_iter().filter_map(|image| self.image(&image)));
         told
+    }
+
+    fn image(&mut self, path: &Path) -> Option<Event> {
+        if self.places.is_remote(path) {
+            return None;
+        }
+        let (dev, inode) = identity::of(path, Links::Stay).ok()?;
+        Some(self.placed((number(dev), inode), path))
     }
 
     fn file(&mut self, key: Key, path: &str, now_ns: u64) -> Option<Event> {

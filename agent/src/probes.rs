@@ -8,12 +8,13 @@ use aya::maps::{Array, Map, MapData, RingBuf, Stack};
 use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use fsyncscope_ebpf::layout::{ABSENT, Functions, Layout};
-use fsyncscope_ebpf::limits::{BUCKETS, DISKS, DISKS_LOWER, REASONS, RING, SLOTS};
+use fsyncscope_ebpf::limits::{DISKS, DISKS_LOWER, REASONS, RING, SLOTS};
 use fsyncscope_ebpf::settings::{Counter, Settings};
-use fsyncscope_ebpf::slot::{Disk, Filesystem, Slot, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Filesystem, Slot};
 
 use crate::kernel::btf::Btf;
 
+mod counts;
 pub mod table;
 
 use table::{Attached, FLOORS, Need, PROBES, Probe, State};
@@ -82,8 +83,9 @@ pub struct Probes {
     disk_gate: Array<MapData, u32>,
     filesystems: Array<MapData, [u64; size_of::<Filesystem>() / 8]>,
     lower_disk: Array<MapData, u32>,
-    histogram: Array<MapData, u64>,
-    writeback: Array<MapData, u64>,
+    latencies: Array<MapData, [u64; counts::LATENCIES_WORDS]>,
+    writeback: Array<MapData, [u64; REASONS]>,
+    written_back: counts::WrittenBack,
     attached: Vec<Attached>,
     lower_disks: u32,
 }
@@ -120,8 +122,9 @@ impl Probes {
             disk_gate: map(&mut ebpf, "DISK_GATE")?,
             filesystems: map(&mut ebpf, "FILESYSTEM")?,
             lower_disk: map(&mut ebpf, "LOWER_DISK")?,
-            histogram: map(&mut ebpf, "HISTOGRAM")?,
+            latencies: map(&mut ebpf, "LATENCIES")?,
             writeback: map(&mut ebpf, "WRITEBACK")?,
+            written_back: map(&mut ebpf, "WRITTEN_BACK")?,
             ebpf,
             attached,
             lower_disks: 0,
@@ -218,19 +221,6 @@ impl Probes {
     pub fn disks(&self) -> Vec<(u32, u32)> {
         let dev = |index: &u32| Some((*index, (self.disks.get(index, 0).ok()?[0] & 0xffff_ffff) as u32));
         (0..DISKS).filter_map(|index| dev(&index)).filter(|(_, dev)| *dev != 0).collect()
-    }
-
-    /// Buckets and sum in ns of one latency histogram of a disk: kind 0 read, 1 write, 2 flush; phase 0 queue, 1 device.
-    pub fn histogram(&self, disk: u32, kind: u32, submitter: Submitter, phase: u32) -> ([u64; BUCKETS], u64) {
-        let row = ((disk * 3 + kind) * Submitter::COUNT as u32 + submitter as u32) * 2 + phase;
-        let base = row * (BUCKETS as u32 + 1);
-        let at = |index: u32| self.histogram.get(&index, 0).unwrap_or(0);
-        (std::array::from_fn(|bucket| at(base + bucket as u32)), at(base + BUCKETS as u32))
-    }
-
-    /// Bytes that the flusher wrote to a disk for a reason.
-    pub fn writeback_bytes(&self, disk: u32, reason: u32) -> u64 {
-        self.writeback.get(&(disk * REASONS as u32 + reason), 0).unwrap_or(0)
     }
 
     /// Runs and time of each attached program; all zero unless [`count_usage`] is held.

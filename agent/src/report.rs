@@ -6,10 +6,14 @@ use crate::attribution::{Breakdown, Cause, Confidence, Explanation, Row};
 use crate::event::{Disk, Open};
 use crate::timeline::{Operation, Sync, Timeline};
 
+mod disks;
 mod errno;
 mod open;
 mod text;
 
+pub use disks::{
+    DiskReport, KINDS, Latency, SUBMITTERS, disk_json, disk_text, page_cache, reason, submitter, writer_class,
+};
 pub use errno::name as errno_name;
 pub use open::OpenSync;
 pub use text::{block, open_block};

@@ -7,26 +7,27 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fsyncscope_ebpf::limits::REASONS;
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::Submitter;
+use fsyncscope_ebpf::slot::{Latencies, Phase};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::attribution::Breakdown;
+use crate::attribution::{Breakdown, writeback_reason};
 use crate::cli::Run;
 use crate::event::Thread;
 use crate::kernel::host::Roots;
 use crate::lines::{Lines, Put};
-use crate::metrics::{BlockLabels, BlockPhase, DirtyFacts, Metrics, ProbeState, SyncLabels, file_class};
+use crate::metrics::{BlockLabels, Metrics, ProbeState, SyncLabels, WrittenLabels, file_class};
 use crate::names::memory;
 use crate::probes::table::State;
 use crate::start::{Instance, Kernel};
-use crate::timeline::Sync;
+use crate::timeline::{Subject, Sync};
 use crate::tracer::{Outcome, POLL, Tracer, now_ns};
 use crate::{report, serve};
 
 /// Time between two readings of what is cumulative in the kernel.
 const COLLECT: Duration = Duration::from_secs(1);
+/// Time between two readings of what was written back, each of which may look through all open files.
+const COLLECT_WRITTEN: Duration = Duration::from_secs(5);
 /// A poll that is this late means that the daemon does not get to run: it is not healthy.
 const STALLED: Duration = Duration::from_secs(10);
 const LOST: [(&str, Counter); 6] = [
@@ -36,15 +37,6 @@ const LOST: [(&str, Counter); 6] = [
     ("request", Counter::RequestUntracked),
     ("clock", Counter::Torn),
     ("exit", Counter::ExitUnseen),
-];
-const KINDS: [&str; 3] = ["read", "write", "flush"];
-const SUBMITTERS: [(Submitter, &str); Submitter::COUNT] = [
-    (Submitter::Sync, "sync"),
-    (Submitter::Journal, "journal"),
-    (Submitter::Flusher, "flusher"),
-    (Submitter::Throttle, "throttle"),
-    (Submitter::Worker, "worker"),
-    (Submitter::Other, "other"),
 ];
 
 /// Traces until a signal ends it.
@@ -93,6 +85,8 @@ struct Daemon {
     metrics: Arc<Metrics>,
     output: Output,
     collected: Option<Instant>,
+    /// When it was last collected what was written back.
+    written: Instant,
     roots: Roots,
 }
 
@@ -132,7 +126,7 @@ impl Daemon {
             ended: HashMap::new(),
             keep_series_ns: options.keep_series.as_nanos() as u64,
         };
-        Ok(Self { tracer, metrics, output, collected: None, roots })
+        Ok(Self { tracer, metrics, output, collected: None, written: Instant::now(), roots })
     }
 
     fn announce(&self, kernel: &Kernel, options: &Run) -> anyhow::Result<()> {
@@ -160,6 +154,10 @@ impl Daemon {
             *collected = Some(Instant::now());
             self.collect();
         }
+        if self.written.elapsed() >= COLLECT_WRITTEN {
+            self.written = Instant::now();
+            self.collect_written()?;
+        }
         Ok(())
     }
 
@@ -170,15 +168,14 @@ impl Daemon {
         for (kind, counter) in LOST {
             metrics.set_lost(kind, probes.counter(counter));
         }
+        metrics.set_lost("run", tracer.missed_runs());
         metrics.set_unwatched(probes.counter(Counter::Unwatched));
         metrics.set_open_seconds(tracer.oldest_open_ns() as f64 / 1e9);
         for (index, dev) in probes.disks() {
-            self.collect_disk(index, &tracer.disk_name(dev));
+            self.collect_disk(index, &tracer.disk(dev).name);
         }
-        if let Some(memory::Dirty { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes }) =
-            memory::dirty(roots)
-        {
-            metrics.set_dirty(DirtyFacts { dirty_bytes, background_threshold_bytes, threshold_bytes, writeback_bytes });
+        if let Some(cache) = memory::page_cache(roots) {
+            metrics.set_page_cache(cache);
         }
         if let Some(usage) = memory::usage(roots) {
             metrics.set_agent_usage(usage.cpu_seconds, usage.resident_bytes);
@@ -187,24 +184,42 @@ impl Daemon {
 
     fn collect_disk(&self, index: u32, device: &str) {
         let Self { tracer, metrics, .. } = self;
-        for (number, kind) in KINDS.iter().enumerate() {
-            for (submitter, word) in SUBMITTERS {
-                for (number_of_phase, phase) in [BlockPhase::Queue, BlockPhase::Device].into_iter().enumerate() {
-                    let (buckets, sum_ns) =
-                        tracer.probes.histogram(index, number as u32, submitter, number_of_phase as u32);
+        for (kind, kind_word) in report::KINDS {
+            for (submitter, word) in report::SUBMITTERS {
+                for phase in [Phase::Queue, Phase::Device] {
+                    let Latencies { buckets, sum_ns, bytes: _ } =
+                        tracer.probes.latencies(index, kind, submitter, phase);
                     if buckets.iter().any(|count| *count != 0) {
-                        let labels = BlockLabels { device: device.into(), kind, submitter: word };
+                        let labels = BlockLabels { device: device.into(), kind: kind_word, submitter: word };
                         metrics.set_block_histogram(&labels, phase, &buckets, sum_ns);
                     }
                 }
             }
         }
-        for reason in 0..REASONS as u32 {
-            let bytes = tracer.probes.writeback_bytes(index, reason);
-            if bytes != 0 {
-                metrics.set_writeback_bytes(device, crate::attribution::writeback_reason(reason as u16), bytes);
-            }
+        for (reason, bytes) in
+            tracer.probes.writeback_bytes(index).into_iter().enumerate().filter(|(_, bytes)| *bytes != 0)
+        {
+            metrics.set_writeback_bytes(device, writeback_reason(reason as u16), bytes);
         }
+    }
+
+    /// Whose pages were written back since the last call.
+    fn collect_written(&mut self) -> anyhow::Result<()> {
+        for written in self.tracer.written_back(now_ns())? {
+            let labels = WrittenLabels {
+                device: written.disk.name.clone(),
+                submitter: report::submitter(written.event.submitter),
+                reason: report::reason(&written.event).unwrap_or("none"),
+                file_class: match &written.subject {
+                    Subject::File { path: Some(path), .. } => file_class(path),
+                    Subject::Metadata => "metadata".into(),
+                    Subject::File { path: None, .. } | Subject::Unknown => "unknown".into(),
+                },
+                writer: report::writer_class(&written.writers).into(),
+            };
+            self.metrics.add_written_back(&labels, written.event.bytes);
+        }
+        Ok(())
     }
 }
 

@@ -11,9 +11,11 @@ use crate::limits;
 
 mod baseline;
 mod operation;
+mod written;
 
 pub use baseline::{Baseline, Kind};
 pub use operation::Operation;
+pub use written::{Subject, WrittenBack};
 
 /// One sync with everything that is known of it.
 #[derive(Clone, Debug)]
@@ -114,7 +116,8 @@ impl Timeline {
                 keep(&mut self.losses, (from_ns, until_ns, syncs + details), limits::TIMELINE_LOSSES);
             }
             Event::Open(open) => self.number(open.tid, open.start_ns),
-            Event::Unknown { .. } => {}
+            // Told as they come: no sync is explained by them.
+            Event::WrittenBack(_) | Event::Unknown { .. } => {}
         }
         None
     }

@@ -14,16 +14,21 @@ use fsyncscope_ebpf::slot::Stage;
 
 use crate::attribution::{Explanation, explain};
 use crate::cli::Tracing;
-use crate::event::{Event, Open, Role, Start, Thread};
+use crate::event::{self, Disk, Event, Open, Role, Start, Thread};
 use crate::kernel::clock::ClockOffset;
 use crate::kernel::host::Roots;
+use crate::limits;
 use crate::names::Names;
 use crate::probes::{Choice, Probes};
 use crate::record::Recorder;
 use crate::report::{OpenSync, open_sync};
 use crate::select::Selectors;
 use crate::start::Kernel;
-use crate::timeline::{Sync, Timeline};
+use crate::timeline::{Sync, Timeline, WrittenBack};
+
+mod written;
+
+use written::WrittenSoFar;
 
 /// Time between two polls. The ring holds twenty times what a fast journal makes in it.
 pub const POLL: Duration = Duration::from_millis(100);
@@ -64,8 +69,11 @@ pub struct Tracer {
     threads: HashMap<u32, Thread>,
     counted: [u64; LOSSES.len()],
     checked_ns: u64,
+    /// Runs of probes that the kernel left out, of which the losses know.
+    missed_runs: u64,
     looked_ns: u64,
     oldest_open_ns: u64,
+    written: WrittenSoFar,
     pub unix_offset_ns: i64,
     /// Syncs that were told, and of these the wanted ones.
     pub seen: u64,
@@ -97,8 +105,10 @@ impl Tracer {
             threads: HashMap::new(),
             counted: [0; LOSSES.len()],
             checked_ns: now_ns(),
+            missed_runs: 0,
             looked_ns: 0,
             oldest_open_ns: 0,
+            written: WrittenSoFar::default(),
             unix_offset_ns: unix_offset_ns()?,
             seen: 0,
             wanted: 0,
@@ -125,6 +135,7 @@ impl Tracer {
             self.take_event(event, now, &mut hand_out)?;
         }
         if now.saturating_sub(self.looked_ns) >= OPEN_EVERY_NS {
+            self.take_missed_runs(now)?;
             self.looked_ns = now;
             self.look_for_open(now, &mut hand_out)?;
         }
@@ -142,14 +153,30 @@ impl Tracer {
         )
     }
 
+    /// What was written back from the page cache to the watched disks since the last call, most bytes first. Looks for
+    /// the names of the files that matter, which costs a look through all open files.
+    pub fn written_back(&mut self, now: u64) -> anyhow::Result<Vec<WrittenBack>> {
+        let news = self.written.take(&mut self.probes, now);
+        let large = news.iter().filter(|written| written.bytes >= limits::NAMES_WRITTEN_BYTES);
+        let files: Vec<(u32, u64)> =
+            large.filter_map(event::WrittenBack::file).take(limits::NAMES_WRITTEN_FILES).collect();
+        for event in self.names.files(&files, now) {
+            self.take(event)?;
+        }
+        for written in &news {
+            self.take(Event::WrittenBack(written.clone()))?;
+        }
+        Ok(news.into_iter().map(|written| self.timeline.written_back(written)).collect())
+    }
+
     /// Age of the oldest open sync at the last look, 0 if there was none.
     pub fn oldest_open_ns(&self) -> u64 {
         self.oldest_open_ns
     }
 
-    /// Names of disks, by `major << 20 | minor`.
-    pub fn disk_name(&self, dev: u32) -> String {
-        self.timeline.disk(dev).name
+    /// What is known of a disk, by `major << 20 | minor`.
+    pub fn disk(&self, dev: u32) -> Disk {
+        self.timeline.disk(dev)
     }
 
     fn take_event(
@@ -159,9 +186,7 @@ impl Tracer {
         hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         match &event {
-            Event::Thread(thread) if thread.role == Role::Sync && self.meet(thread)? => {
-                hand_out(Outcome::Began(thread.clone()))?
-            }
+            Event::Thread(thread) if thread.role == Role::Sync => self.meet(thread, hand_out)?,
             Event::ThreadExit { tid, .. } => {
                 if let Some(thread) = self.threads.remove(tid) {
                     hand_out(Outcome::Ended(thread))?;
@@ -180,16 +205,22 @@ impl Tracer {
         sync.map_or(Ok(()), |sync| self.hand_out_sync(sync, now, hand_out))
     }
 
-    /// A thread syncs for the first time: whether it is wanted. If not, it is left out from then on.
-    fn meet(&mut self, thread: &Thread) -> anyhow::Result<bool> {
-        let process = self.names.process(thread.pid);
-        let wanted = self.selectors.wants_thread(&thread.thread, &process);
-        if wanted {
-            self.threads.insert(thread.tid, thread.clone());
-        } else {
-            self.probes.ignore(thread.slot, thread.tid)?;
+    /// A thread syncs for the first time, or for the first time under another name. If it is not wanted, it is left out
+    /// from then on.
+    fn meet(
+        &mut self,
+        thread: &Thread,
+        hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let process = self.names.process_named(thread.pid, &thread.process);
+        if let Some(former) = self.threads.remove(&thread.tid) {
+            hand_out(Outcome::Ended(former))?;
         }
-        Ok(wanted)
+        if !self.selectors.wants_thread(&thread.thread, &process) {
+            return Ok(self.probes.ignore(thread.slot, thread.tid)?);
+        }
+        self.threads.insert(thread.tid, thread.clone());
+        hand_out(Outcome::Began(thread.clone()))
     }
 
     fn watch_below(&mut self, upper: u32, lower: &[u32]) -> anyhow::Result<()> {
@@ -240,6 +271,21 @@ impl Tracer {
             self.take(Event::Lost { from_ns, until_ns: now, syncs, details })?;
         }
         Ok(())
+    }
+
+    /// A run that was left out may be a transition of any watched task.
+    fn take_missed_runs(&mut self, now: u64) -> anyhow::Result<()> {
+        let missed = self.probes.missed_runs();
+        let new = missed.saturating_sub(std::mem::replace(&mut self.missed_runs, missed));
+        if new > 0 {
+            self.take(Event::Lost { from_ns: self.looked_ns, until_ns: now, syncs: 0, details: new })?;
+        }
+        Ok(())
+    }
+
+    /// Runs of probes that the kernel left out since they were attached.
+    pub fn missed_runs(&self) -> u64 {
+        self.missed_runs
     }
 
     fn look_for_open(

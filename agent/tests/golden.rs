@@ -11,6 +11,8 @@ use serde_json::Value;
 
 #[path = "golden/bytes.rs"]
 mod bytes;
+#[path = "golden/disk.rs"]
+mod disk;
 #[path = "golden/schema.rs"]
 mod schema;
 #[path = "golden/sums.rs"]

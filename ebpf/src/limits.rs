@@ -36,6 +36,9 @@ pub const RAN: usize = 16;
 pub const BUCKETS: usize = 24;
 /// Writeback reasons that the kernel has, with room for new ones.
 pub const REASONS: usize = 16;
+/// Files whose writeback is added up at once; more are added up together, as a file that is not known. The agent takes
+/// away those that are idle.
+pub const WRITTEN: u32 = 1 << 10;
 /// Of a flusher that began before anybody looked: none of the kernel's.
 pub const REASON_UNKNOWN: u32 = REASONS as u32 - 1;
 /// Bytes of the ring buffer; 4 MiB hold about 10,000 syncs, twenty times what a fast journal makes in a poll.

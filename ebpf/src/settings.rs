@@ -50,11 +50,13 @@ pub enum Counter {
     Torn = 6,
     /// Sync records made.
     Syncs = 7,
+    /// Bytes written back that are in the sum of their reason, but not of any file.
+    WrittenUntold = 8,
 }
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: u32 = 8;
+    pub const COUNT: u32 = 9;
 }
 
 const _: () =

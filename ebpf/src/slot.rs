@@ -1,6 +1,6 @@
 //! What the kernel keeps of each watched task and disk. The agent reads it only to show what is open.
 
-use crate::limits::RECENT;
+use crate::limits::{BUCKETS, RECENT};
 use crate::part::Hands;
 
 /// Why a task is watched.
@@ -74,6 +74,79 @@ pub struct Request {
     pub done_tid: u32,
     pub unused: u32,
     pub comm: [u8; 16],
+}
+
+/// Whose pages of the page cache reached a disk, through whom, and why: what is added up for it is a [`Written`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WrittenKey {
+    /// As a [`Request`] has them; 0 for a file that is not known.
+    pub inode: u64,
+    pub inode_dev: u32,
+    /// `major << 20 | minor`.
+    pub disk: u32,
+    /// A [`Submitter`], but never a sync: that names its file itself.
+    pub submitter: u32,
+    pub reason: u32,
+}
+
+/// Pages of one file that reached a disk, since the entry was made.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Written {
+    pub bytes: u64,
+    pub requests: u64,
+    /// When the last of them was done.
+    pub last_ns: u64,
+    /// The last task that submitted any.
+    pub tid: u32,
+    pub unused: u32,
+    pub comm: [u8; 16],
+}
+
+/// Latencies of a disk's requests of one kind and one submitter, in buckets of powers of two of a microsecond.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Latencies {
+    /// Bucket 0 is below 1 us, bucket i from 2^(i-1) to 2^i us, the last is open.
+    pub buckets: [u64; BUCKETS],
+    pub sum_ns: u64,
+    /// What they carried; told with the device's time alone.
+    pub bytes: u64,
+}
+
+/// What a latency is of.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Read = 0,
+    Write = 1,
+    /// A cache flush, once for each request that asked for it.
+    Flush = 2,
+}
+
+impl Kind {
+    pub const COUNT: usize = 3;
+}
+
+/// Which time of a request.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before the driver has it.
+    Queue = 0,
+    /// With the driver and the device.
+    Device = 1,
+}
+
+impl Phase {
+    pub const COUNT: usize = 2;
+}
+
+/// Place of a disk's latencies in their table; the disk by its index.
+pub const fn latencies_place(disk: u32, kind: Kind, submitter: u32, phase: Phase) -> u32 {
+    ((disk * Kind::COUNT as u32 + kind as u32) * Submitter::COUNT as u32 + submitter) * Phase::COUNT as u32
+        + phase as u32
 }
 
 /// A task that left a CPU.

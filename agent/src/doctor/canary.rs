@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use fsyncscope_ebpf::part::Part;
-use fsyncscope_ebpf::slot::Submitter;
+use fsyncscope_ebpf::slot::{Kind, Phase, Submitter};
 use serde::Serialize;
 
 use crate::event::{EndSeen, Event, Sync};
@@ -201,7 +201,8 @@ impl Evidence {
             self.of_another_tid = self.told;
         }
         if let Some((place, _)) = probes.disks().into_iter().find(|(_, dev)| *dev == self.disk && self.disk != 0) {
-            let writes = |submitter| probes.histogram(place, 1, submitter, 1).0.iter().sum::<u64>();
+            let writes =
+                |submitter| probes.latencies(place, Kind::Write, submitter, Phase::Device).buckets.iter().sum::<u64>();
             self.submitted = writes(Submitter::Sync) + writes(Submitter::Journal);
             self.transfers = self.submitted + writes(Submitter::Worker) + writes(Submitter::Other);
         }

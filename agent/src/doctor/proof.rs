@@ -71,7 +71,7 @@ fn lack(shown: Shown, place: &Place, evidence: &Evidence) -> Proof {
         Shown::Commit if place.journal == Journal::Absent => {
             Proof::Untried(format!("this {filesystem} has no such journal"))
         }
-        Shown::Elsewhere => Proof::Untried("no flusher ran meanwhile".into()),
+        Shown::Elsewhere => Proof::Untried("nothing of its kind happened meanwhile".into()),
         _ if nothing_told => Proof::Untried("no sync of the canary was told, so nothing else can be".into()),
         Shown::WakeUp | Shown::Return if evidence.slept == 0 => Proof::Untried("no sync of the canary slept".into()),
         Shown::Commit => Proof::Failed("the journal's commit was not told".into()),

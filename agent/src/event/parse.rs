@@ -6,9 +6,9 @@ use fsyncscope_ebpf::event::{
 };
 use fsyncscope_ebpf::limits::RECENT;
 use fsyncscope_ebpf::part::Part;
-use fsyncscope_ebpf::slot::{self, Submitter};
+use fsyncscope_ebpf::slot::{self, Submitter, Written, WrittenKey};
 
-use super::{Commit, Delay, EndSeen, Event, Queue, Ran, Request, Role, Source, Sync, Thread, Wait};
+use super::{Commit, Delay, EndSeen, Event, Queue, Ran, Request, Role, Source, Sync, Thread, Wait, WrittenBack};
 
 impl Event {
     /// One event from its bytes. Bytes of another version give [`Event::Unknown`].
@@ -100,15 +100,37 @@ fn file(record: &FileRecord) -> Event {
     Event::File { dev: record.dev, inode: record.inode, path: format!("{root}{}", names.join("/")) }
 }
 
-fn request(record: &slot::Request) -> Request {
-    let submitter = match record.submitter {
+fn source(submitter: u16) -> Source {
+    match submitter {
         source if source == Submitter::Sync as u16 => Source::Sync,
         source if source == Submitter::Journal as u16 => Source::Journal,
         source if source == Submitter::Flusher as u16 => Source::Flusher,
         source if source == Submitter::Throttle as u16 => Source::Throttle,
         source if source == Submitter::Worker as u16 => Source::Worker,
         _ => Source::Other,
-    };
+    }
+}
+
+impl WrittenBack {
+    /// What an entry of the probes gained over what it held before.
+    pub fn gained(key: &WrittenKey, now: &Written, before: &Written) -> Self {
+        Self {
+            from_ns: before.last_ns,
+            until_ns: now.last_ns,
+            disk: key.disk,
+            inode: key.inode,
+            inode_dev: key.inode_dev,
+            submitter: source(key.submitter as u16),
+            reason: key.reason as u16,
+            tid: now.tid,
+            comm: text(&now.comm),
+            bytes: now.bytes.saturating_sub(before.bytes),
+            requests: now.requests.saturating_sub(before.requests),
+        }
+    }
+}
+
+fn request(record: &slot::Request) -> Request {
     Request {
         allocated_ns: record.allocated_ns,
         issued_ns: record.issued_ns,
@@ -120,7 +142,7 @@ fn request(record: &slot::Request) -> Request {
         command: record.command,
         tid: record.tid,
         comm: text(&record.comm),
-        submitter,
+        submitter: source(record.submitter),
         reason: record.reason,
         in_flight: record.in_flight,
         done_tid: record.done_tid,

@@ -73,6 +73,20 @@ pub(super) struct WritebackLabels {
     pub reason: String,
 }
 
+/// Whose pages reached a disk from the page cache, through whom and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WrittenLabels {
+    pub device: String,
+    /// journal, flusher, throttle, worker or other.
+    pub submitter: &'static str,
+    /// The flusher's; `none` of the others.
+    pub reason: &'static str,
+    /// From `file_class`, or `metadata`, `unknown`; shown as label `file`.
+    pub file_class: String,
+    /// Process that has the file open for writing, `several` or `none`.
+    pub writer: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ProbeLabels {
     pub probe: String,
@@ -122,6 +136,7 @@ encode_labels! {
     SpikeLabels => |this| [("cause", &this.cause), ("culprit", &this.culprit), ("device", &this.device)];
     ErrorLabels => |this| [("error", &this.error), ("device", &this.device), ("process", &this.process)];
     WritebackLabels => |this| [("device", &this.device), ("reason", &this.reason)];
+    WrittenLabels => |this| [("device", &this.device), ("submitter", this.submitter), ("reason", this.reason), ("file", &this.file_class), ("writer", &this.writer)];
     ProbeLabels => |this| [("probe", &this.probe)];
     LossLabels => |this| [("kind", &this.kind)];
     NoLabels => |_this| [];

@@ -46,7 +46,7 @@ pub const OPEN: Row = Row {
 };
 pub const BLOCK_QUEUE: Row = Row {
     name: "fsyncscope_block_queue_seconds",
-    help: "Time of requests from insertion to issue",
+    help: "Time of requests from their start to issue, of flushes from when they were due",
     label_sets_max: limits::BLOCK_LABEL_SETS_MAX,
 };
 pub const BLOCK_DEVICE: Row = Row {
@@ -58,6 +58,11 @@ pub const WRITEBACK: Row = Row {
     name: "fsyncscope_writeback_bytes_total",
     help: "Bytes that the flusher wrote back, by the reason it was started for",
     label_sets_max: limits::WRITEBACK_LABEL_SETS_MAX,
+};
+pub const WRITTEN_FILES: Row = Row {
+    name: "fsyncscope_writeback_file_bytes_total",
+    help: "Bytes of each class of files that reached a disk from the page cache, by who submitted them",
+    label_sets_max: limits::WRITTEN_LABEL_SETS_MAX,
 };
 pub const DIRTY: Row = Row { name: "fsyncscope_dirty_bytes", help: "Dirty bytes in the page cache", label_sets_max: 1 };
 pub const DIRTY_BACKGROUND_THRESHOLD: Row = Row {

@@ -2,19 +2,8 @@
 
 use std::path::Path;
 
+use crate::event::PageCache;
 use crate::kernel::host::Roots;
-
-/// Dirty pages of the whole machine, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dirty {
-    pub dirty_bytes: u64,
-    /// Under writeback now.
-    pub writeback_bytes: u64,
-    /// Above it the flusher starts.
-    pub background_threshold_bytes: u64,
-    /// Near it writers are made to wait.
-    pub threshold_bytes: u64,
-}
 
 /// What the agent has used since its start, and its memory now.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,14 +13,14 @@ pub struct Usage {
 }
 
 /// `None` where the kernel shows no such counters.
-pub fn dirty(roots: &Roots) -> Option<Dirty> {
+pub fn page_cache(roots: &Roots) -> Option<PageCache> {
     let text = std::fs::read_to_string(roots.proc.join("vmstat")).ok()?;
     let page = page_bytes()?;
     let bytes = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         line.trim().parse::<u64>().ok()?.checked_mul(page)
     };
-    Some(Dirty {
+    Some(PageCache {
         dirty_bytes: bytes("nr_dirty")?,
         writeback_bytes: bytes("nr_writeback")?,
         background_threshold_bytes: bytes("nr_dirty_background_threshold")?,

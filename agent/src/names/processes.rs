@@ -50,6 +50,19 @@ impl Processes {
         if let Some(process) = self.known.get(&pid, now_ns) {
             return process.clone();
         }
+        self.read(pid, now_ns)
+    }
+
+    /// The same, read anew if what is remembered has another name: the process has executed another program since.
+    pub fn get_named(&mut self, pid: u32, name: &str) -> Process {
+        let process = self.get(pid);
+        if process.name == name {
+            return process;
+        }
+        self.read(pid, u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn read(&mut self, pid: u32, now_ns: u64) -> Process {
         let read = Process::read(&self.proc, pid);
         let process = read.or_else(|| self.known.get_old(&pid).cloned()).unwrap_or_default();
         self.known.put(pid, process.clone(), now_ns, now_ns.saturating_add(limits::NAMES_PROCESS_HOLDS_NS));

@@ -83,6 +83,13 @@ pub const PROBES: &[Probe] = &[
         Need::Optional,
         "no request can be linked, nor its submitter and file named",
     ),
+    probe(
+        "block_rq_merge",
+        "block_rq_merge_raw",
+        Need::Optional,
+        "a request that is merged into another counts as open",
+    ),
+    probe("task_rename", "task_rename_raw", Need::Optional, "a thread keeps the name that it had at its first sync"),
     probe("writeback_start", "writeback_start_raw", Need::Optional, "the reason of a writeback stays unknown"),
     probe("jbd2_commit_locking", "jbd2_locking_raw", Need::Optional, "commits are not told by phase"),
     probe("jbd2_commit_flushing", "jbd2_flushing_raw", Need::Optional, "commits are not told by phase"),

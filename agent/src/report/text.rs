@@ -126,7 +126,7 @@ fn sentence(cause: Cause) -> &'static str {
 }
 
 /// A line with a label, broken between words at the width of a terminal.
-fn wrap(out: &mut String, label: &str, text: &str) {
+pub(super) fn wrap(out: &mut String, label: &str, text: &str) {
     let mut line = label.to_owned();
     let indent = " ".repeat(label.len());
     let mut fresh = true;
@@ -146,7 +146,7 @@ fn wrap(out: &mut String, label: &str, text: &str) {
 }
 
 /// A time of day in UTC from nanoseconds since 1970, by the proleptic Gregorian calendar.
-fn utc(unix_ns: i64) -> String {
+pub(super) fn utc(unix_ns: i64) -> String {
     let seconds = unix_ns.div_euclid(1_000_000_000);
     let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days are counted from 1 March of the year 0, so that a leap day is the last of its year.

@@ -179,7 +179,9 @@ fn rows(page: &str) -> Vec<[&str; 3]> {
 #[test]
 fn every_field_is_as_the_page_says() {
     let Some(page) = page() else { return };
-    let rows = rows(&page);
+    // The chapter of disks has a table of its own, see disk.rs.
+    let page = page.split("\n## A disk").next().expect("a beginning");
+    let rows = rows(page);
     for object in objects() {
         let fields = object.as_object().expect("an object");
         let named: Vec<&str> = rows.iter().map(|[field, ..]| *field).collect();

@@ -63,7 +63,7 @@ fn the_own_process_is_described() {
 
 #[test]
 fn memory_of_this_machine_is_plausible() {
-    let dirty = memory::dirty(&Roots::default()).unwrap();
+    let dirty = memory::page_cache(&Roots::default()).unwrap();
     assert!(dirty.background_threshold_bytes <= dirty.threshold_bytes, "{dirty:?}");
     let usage = memory::usage(&Roots::default()).unwrap();
     assert!(usage.cpu_seconds >= 0.0 && usage.resident_bytes > 100_000, "{usage:?}");

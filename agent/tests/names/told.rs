@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use fsyncscope::event::PageCache;
 use fsyncscope::event::{Disk, Event, Wait};
-use fsyncscope::names::memory::{self, Dirty};
+use fsyncscope::names::memory;
 use fsyncscope::names::{self, Process};
 
 use crate::tree::Tree;
@@ -146,10 +147,10 @@ fn memory_is_counted_in_bytes() {
         .file("proc/vmstat", "nr_dirty 3\nnr_dirty_threshold 90\nnr_dirty_background_threshold 40\nnr_writeback 2\nnr_writeback_temp 7\n")
         .file("proc/self/stat", "5 (a) b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0\n")
         .file("proc/self/statm", "900 10 5 1 0 3 0\n");
-    let dirty = memory::dirty(&roots(&tree)).unwrap();
+    let dirty = memory::page_cache(&roots(&tree)).unwrap();
     let page = dirty.dirty_bytes / 3;
     assert!(page >= 4096 && page.is_power_of_two(), "{dirty:?}");
-    let wanted = Dirty {
+    let wanted = PageCache {
         dirty_bytes: 3 * page,
         writeback_bytes: 2 * page,
         background_threshold_bytes: 40 * page,
@@ -158,5 +159,5 @@ fn memory_is_counted_in_bytes() {
     assert_eq!(dirty, wanted);
     let usage = memory::usage(&roots(&tree)).unwrap();
     assert_eq!((usage.cpu_seconds, usage.resident_bytes), (2.0, 10 * page));
-    assert_eq!(memory::dirty(&roots(&Tree::new("memoryless"))), None);
+    assert_eq!(memory::page_cache(&roots(&Tree::new("memoryless"))), None);
 }

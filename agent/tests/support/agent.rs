@@ -46,6 +46,13 @@ impl Agent {
         Self::start(&all, Some(port)).watching()
     }
 
+    /// Starts `disks --json` with more arguments and waits until it watches.
+    pub fn disks(arguments: &[&str]) -> Self {
+        let mut all = vec!["disks", "--json"];
+        all.extend(arguments);
+        Self::start(&all, None).watching()
+    }
+
     /// Starts it with any arguments and does not wait.
     pub fn start(arguments: &[&str], port: Option<u16>) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_fsyncscope"))

@@ -1,6 +1,7 @@
 //! Fills every metric as a node under load would: a journal whose syncs are mostly fast and sometimes slow.
 
-use fsyncscope::metrics::{BlockLabels, BlockPhase, DirtyFacts, Metrics, ProbeState, SyncLabels, file_class};
+use fsyncscope::event::PageCache;
+use fsyncscope::metrics::{BlockLabels, BlockPhase, Metrics, ProbeState, SyncLabels, WrittenLabels, file_class};
 
 const PARTS: [&str; 6] = ["on_cpu", "run_queue", "queue", "device", "flush_device", "remainder"];
 
@@ -11,7 +12,15 @@ pub fn fill(metrics: &Metrics, step: u64) {
     blocks(metrics, step);
     metrics.set_writeback_bytes("loop0", "background", step * 4096);
     metrics.set_writeback_bytes("loop0", "periodic", step * 512);
-    metrics.set_dirty(DirtyFacts {
+    let written = WrittenLabels {
+        device: "loop0".into(),
+        submitter: "flusher",
+        reason: "background",
+        file_class: file_class("/bk/ledgers/current/3a.log"),
+        writer: "java".into(),
+    };
+    metrics.add_written_back(&written, 4096);
+    metrics.set_page_cache(PageCache {
         dirty_bytes: (step % 50 + 1) << 20,
         background_threshold_bytes: 64 << 20,
         threshold_bytes: 128 << 20,

@@ -1,21 +1,24 @@
 //! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
 
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, REASON_UNKNOWN, REASONS, RECENT, REQUESTS};
+use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, REASON_UNKNOWN, RECENT, REQUESTS};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Request, Role, Stage, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Kind, Phase, Request, Role, Stage, Submitter, latencies_place};
 
-use super::link::{FLUSH_LEGS, worker_function};
-use super::maps::{COMPLETED, DISK_GATE, HISTOGRAM, REQUEST, Tracked, WRITEBACK, add, count, disk, gate, slot_of};
+use super::link::{FLUSH_LEGS, flush_legs, worker_function};
+use super::maps::{COMPLETED, DISK_GATE, LATENCIES, REQUEST, Tracked, add, count, disk, gate, slot_of};
 use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek};
-use super::names;
 use super::sync::{PF_KTHREAD, disk_gate_index};
+use super::{names, writeback};
 
 const OPERATION: u32 = 0xff;
 const WRITE: u32 = 1;
 const FLUSH: u32 = 2;
 /// `REQ_IDLE`, the same on all kernels that are supported: direct writes have it and the journal's, writeback never.
 const IDLE: u32 = 1 << 15;
+
+/// The last step of a request, a flush, comes sooner than this after its data.
+const STALE_NS: u64 = 60_000_000_000;
 
 /// Index of a request's disk plus one, if it is watched.
 #[inline(always)]
@@ -68,11 +71,18 @@ fn take(address: u64) -> Option<&'static mut Tracked> {
     let first = (address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let place = first as u32 & (REQUESTS - 1);
     let entry = entry_at(place)?;
-    if entry.address == 0 {
+    if is_free(entry) {
         return Some(entry);
     }
     let entry = entry_at(place ^ 1)?;
-    (entry.address == 0).then_some(entry)
+    is_free(entry).then_some(entry)
+}
+
+/// Whether nobody waits for an entry any more: a request that was done long ago, whose last step was not seen.
+#[inline(always)]
+fn is_free(entry: &Tracked) -> bool {
+    let done_ns = entry.request.done_ns;
+    entry.address == 0 || done_ns != 0 && now_ns().saturating_sub(done_ns) > STALE_NS
 }
 
 /// A request starts, in the context of whoever submits it.
@@ -200,6 +210,16 @@ fn head_of(page: u64) -> u64 {
     }
 }
 
+/// A request became part of another one, with which it will be done.
+#[inline(always)]
+pub fn absorbed<M: Memory>(request: Object) {
+    let Some((_, disk)) = watched_disk::<M>(request) else { return };
+    if let Some((_, entry)) = find(M::address(request)) {
+        entry.address = 0;
+        add_in_flight(disk, -1);
+    }
+}
+
 #[inline(always)]
 fn add_in_flight(disk: &mut Disk, amount: i32) {
     let target = &raw mut disk.in_flight;
@@ -244,7 +264,6 @@ pub fn completed<M: Memory>(request: Object) {
         entry.address = 0;
         disk.flushes[1] = disk.flushes[0];
         disk.flushes[0] = [issued, now];
-        observe(index, 2, Submitter::Other as u32, 1, now.saturating_sub(issued));
         return;
     }
     let Some((place, entry)) = find(M::address(request)) else { return };
@@ -259,11 +278,15 @@ pub fn completed<M: Memory>(request: Object) {
         add_in_flight(disk, -1);
     }
     if first && carried {
-        finish_transfer(index, &entry.request);
+        finish_transfer(index, disk, &entry.request);
     }
     // A request of the flush machine completes once with its data and once as a whole.
-    if !first || !carried || entry.request.command & FLUSH_LEGS == 0 {
+    let asks_flush = entry.request.command & FLUSH_LEGS != 0;
+    if !first || !carried || !asks_flush {
         entry.address = 0;
+        if asks_flush {
+            finish_flushes(index, disk, &entry.request);
+        }
     }
 }
 
@@ -299,25 +322,37 @@ fn remember(disk: &mut Disk, request: &Request) {
     disk.completed += 1;
 }
 
-/// Data went to or came from the device: tells its submitter, and adds it to the histograms.
+/// Data went to or came from the device: tells its submitter, and adds it up.
 #[inline(always)]
-fn finish_transfer(index: u32, request: &Request) {
+fn finish_transfer(index: u32, disk: &Disk, request: &Request) {
     if request.submitter == Submitter::Sync as u16
         && let Some((_, slot)) = slot_of(request.tid)
         && slot.stage == Stage::Inside as u32
     {
         copy(&raw mut slot.own, request);
     }
-    let kind = if request.command & 1 != 0 { 1 } else { 0 };
-    let submitter = request.submitter as u32;
-    if submitter == Submitter::Flusher as u32 {
-        let place = (index - 1) * REASONS as u32 + (request.reason as u32 & (REASONS as u32 - 1));
-        if let Some(bytes) = WRITEBACK.get_ptr_mut(place) {
-            add(bytes, request.bytes as u64);
-        }
+    let kind = if request.command & 1 != 0 { Kind::Write } else { Kind::Read };
+    if request.command & OPERATION == WRITE && request.command & IDLE == 0 {
+        writeback::wrote(index, disk, request);
     }
-    observe(index, kind, submitter, 0, request.issued_ns.saturating_sub(request.allocated_ns));
-    observe(index, kind, submitter, 1, request.done_ns.saturating_sub(request.issued_ns));
+    observe(index, kind, request, Phase::Queue, request.issued_ns.saturating_sub(request.allocated_ns), 0);
+    observe(index, kind, request, Phase::Device, request.done_ns.saturating_sub(request.issued_ns), request.bytes);
+}
+
+/// A request that asked for flushes is complete with them: adds up each, for whoever submitted it.
+#[inline(always)]
+fn finish_flushes(index: u32, disk: &Disk, request: &Request) {
+    let mut legs = [[0; 2]; 2];
+    flush_legs(disk, request, &mut legs);
+    let [before, after] = legs;
+    if before[1] != 0 {
+        observe(index, Kind::Flush, request, Phase::Queue, before[0].saturating_sub(request.allocated_ns), 0);
+        observe(index, Kind::Flush, request, Phase::Device, before[1].saturating_sub(before[0]), 0);
+    }
+    if after[1] != 0 {
+        observe(index, Kind::Flush, request, Phase::Queue, after[0].saturating_sub(request.done_ns), 0);
+        observe(index, Kind::Flush, request, Phase::Device, after[1].saturating_sub(after[0]), 0);
+    }
 }
 
 #[inline(always)]
@@ -330,22 +365,23 @@ fn copy(to: *mut Request, from: &Request) {
     }
 }
 
-/// Adds one latency to a disk's histogram: kind 0 read, 1 write, 2 flush; phase 0 queue, 1 device.
+/// Adds one latency to those of a disk.
 #[inline(always)]
-fn observe(index: u32, kind: u32, submitter: u32, phase: u32, ns: u64) {
-    // Bucket 0 is below 1 us, bucket i from 2^(i-1) to 2^i us, the last is open.
+fn observe(index: u32, kind: Kind, request: &Request, phase: Phase, ns: u64, bytes: u32) {
+    let place = latencies_place(index - 1, kind, request.submitter as u32, phase);
+    let Some(latencies) = LATENCIES.get_ptr_mut(place) else { return };
     let mut bucket = 0;
     let mut limit = 1000u64;
-    while ns >= limit && bucket < BUCKETS as u32 - 1 {
+    while ns >= limit && bucket < BUCKETS - 1 {
         limit <<= 1;
         bucket += 1;
     }
-    let row = (((index - 1) * 3 + kind) * Submitter::COUNT as u32 + submitter) * 2 + phase;
-    let base = row * (BUCKETS as u32 + 1);
-    if let Some(value) = HISTOGRAM.get_ptr_mut(base + bucket) {
-        add(value, 1);
-    }
-    if let Some(value) = HISTOGRAM.get_ptr_mut(base + BUCKETS as u32) {
-        add(value, ns);
+    // SAFETY: the bucket is in bounds; the entry lives as long as the map.
+    unsafe {
+        add((&raw mut (*latencies).buckets).cast::<u64>().add(bucket), 1);
+        add(&raw mut (*latencies).sum_ns, ns);
+        if bytes != 0 {
+            add(&raw mut (*latencies).bytes, bytes as u64);
+        }
     }
 }

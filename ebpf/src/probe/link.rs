@@ -140,7 +140,7 @@ fn cut_by_request(cut: &mut Cut, found: &mut Found, until_ns: u64) {
 
 /// The flushes before and after a request that asks for them: of the disk's last two, those that fit its stamps.
 #[inline(always)]
-fn flush_legs(disk: &Disk, request: &Request, legs: &mut [[u64; 2]; 2]) {
+pub fn flush_legs(disk: &Disk, request: &Request, legs: &mut [[u64; 2]; 2]) {
     let newest = disk.flushes[0];
     let former = disk.flushes[1];
     if request.issued_ns == 0 {

@@ -1,11 +1,11 @@
 //! The probes' memory: the gate, the slots, disks, requests, and the ring to the agent.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, PerCpuArray, RingBuf, Stack};
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf, Stack};
 use fsyncscope_ebpf::event::Header;
-use fsyncscope_ebpf::limits::{BUCKETS, DISKS, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS};
+use fsyncscope_ebpf::limits::{DISKS, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS, WRITTEN};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Filesystem, Request, Slot, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Filesystem, Kind, Latencies, Phase, Request, Slot, Submitter, Written, WrittenKey};
 
 /// Slot of each watched task, by task id modulo the size; 0 for a task that is not watched.
 ///
@@ -44,13 +44,15 @@ pub static REQUEST: Array<Tracked> = Array::with_max_entries(REQUESTS, 0);
 pub static COMPLETED: PerCpuArray<Completed> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static LEFT: PerCpuArray<Left> = PerCpuArray::with_max_entries(1, 0);
-/// Requests by disk, kind, submitter, phase and bucket; after the buckets, the sum in ns.
+/// See [`fsyncscope_ebpf::slot::latencies_place`].
 #[map]
-pub static HISTOGRAM: Array<u64> =
-    Array::with_max_entries(DISKS * 3 * Submitter::COUNT as u32 * 2 * (BUCKETS as u32 + 1), 0);
+pub static LATENCIES: Array<Latencies> =
+    Array::with_max_entries(DISKS * (Kind::COUNT * Submitter::COUNT * Phase::COUNT) as u32, 0);
 /// Bytes written by the flusher, by disk and reason.
 #[map]
-pub static WRITEBACK: Array<u64> = Array::with_max_entries(DISKS * REASONS as u32, 0);
+pub static WRITEBACK: Array<[u64; REASONS]> = Array::with_max_entries(DISKS, 0);
+#[map]
+pub static WRITTEN_BACK: HashMap<WrittenKey, Written> = HashMap::with_max_entries(WRITTEN, 0);
 #[map]
 pub static COUNTER: Array<u64> = Array::with_max_entries(Counter::COUNT, 0);
 #[map]
@@ -177,8 +179,14 @@ pub fn add(target: *mut u64, amount: u64) {
 /// Counts one thing that did not fit.
 #[inline(always)]
 pub fn count(counter: Counter) {
+    count_many(counter, 1);
+}
+
+/// Counts what did not fit.
+#[inline(always)]
+pub fn count_many(counter: Counter, amount: u64) {
     if let Some(value) = COUNTER.get_ptr_mut(counter as u32) {
-        add(value, 1);
+        add(value, amount);
     }
 }
 

@@ -65,6 +65,11 @@ probe! {
         block::issued::<M>(request)
     };
     block_rq_complete, block_rq_complete_raw => |M, context| block::completed::<M>(context.argument(0));
+    block_rq_merge, block_rq_merge_raw => |M, context| block::absorbed::<M>(context.argument(0));
+    task_rename, task_rename_raw => |M, context| {
+        let task: Object = context.argument(0);
+        names::renamed(field!(M, task, task_pid: u32))
+    };
     jbd2_start_commit, jbd2_start_commit_raw => |M, context| journal::started::<M>(context.argument(0), context.argument(1));
     jbd2_commit_locking, jbd2_locking_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Locking) };
     jbd2_commit_flushing, jbd2_flushing_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Flushing) };

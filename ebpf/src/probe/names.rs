@@ -7,7 +7,7 @@ use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Role, Slot, Stage};
 
-use super::maps::{FREE, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
+use super::maps::{FREE, IGNORED, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
 use super::memory::{Object, load, now_ns, offset, peek};
 
 /// Watches the current task in a role, or says that there is no room.
@@ -83,6 +83,18 @@ fn tell_thread(task: Object, index: u32, slot: &Slot) -> bool {
             (&raw mut (*record).process).write(peek!(leader, task_comm: [u8; 16]));
         }
     })
+}
+
+/// A task gets another name, by its own wish or because it executes another program: it is told again at its next sync,
+/// and the agent judges anew whether it is wanted.
+#[inline(always)]
+pub fn renamed(tid: u32) {
+    let Some((index, slot)) = slot_of(tid) else { return };
+    slot.told = 0;
+    if let Some(ignored) = IGNORED.get_ptr_mut(index) {
+        // SAFETY: an aligned word of the map.
+        unsafe { ignored.write_volatile(0) };
+    }
 }
 
 /// Forgets a task that ends.

@@ -1,0 +1,188 @@
+//! What the command `disks` and the metrics say of requests and writeback, against the kernel's own counts.
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use support::agent::{Agent, field};
+use support::child::{Child, Role};
+use support::faults::EarlyFlusher;
+use support::interference::{Growth, Writer};
+use support::journal::{Place, Workload};
+use support::scratch::{Format, LoopFs, Scratch};
+use support::{Machine, wait_for};
+
+const SYNCS: u64 = 211;
+
+/// What the kernel has counted of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counted {
+    writes: u64,
+    bytes: u64,
+    flushes: u64,
+}
+
+#[test]
+fn every_request_of_a_disk_is_counted_once() {
+    for format in [Format::Ext4WithoutJournal, Format::Ext4, Format::Xfs] {
+        skip_if!(format.missing());
+        let _machine = Machine::lock();
+        let scratch = Scratch::new("counted");
+        let disk = LoopFs::new(&scratch, "disk", format, 512);
+        let mut workload = Workload::new("journal", disk.join("1.txn"));
+        workload.place = Place::Within(1 << 20);
+        workload.count = Some(SYNCS);
+        let agent = Agent::disks(&["--every", "1s"]);
+        // A disk is watched from the first sync on it, before which a fresh filesystem may write of itself.
+        let mut first = Workload::new("first", disk.join("2.txn"));
+        first.count = Some(1);
+        first.spawn().wait();
+        let before = idle(&disk);
+        let from = agent.syncs().len();
+        let made = workload.spawn().wait().len() as u64;
+        let after = idle(&disk);
+        let pictures = agent.interrupt().syncs.split_off(from);
+        let told = |kind: &str, submitter: &str, what: &str| sum(&pictures, &disk, kind, submitter, what);
+        let (writes, flushes) = (after.writes - before.writes, after.flushes - before.flushes);
+        let (told_writes, told_flushes) = (told("write", "", "/count"), told("flush", "", "/count"));
+        eprintln!("{format:?}: kernel {writes} and {flushes}, told {told_writes} and {told_flushes}");
+        assert_eq!(told("write", "", "/bytes"), after.bytes - before.bytes, "bytes on {format:?}: {pictures:#?}");
+        // The kernel counts a flush without data as a write too.
+        assert!((told_writes..=told_writes + told_flushes).contains(&writes), "writes on {format:?}");
+        // A flush that several requests asked for counts for each of them.
+        assert!(told_flushes >= flushes, "flushes on {format:?}");
+        if format == Format::Ext4WithoutJournal {
+            // The journal's file was filled and synced beforehand.
+            assert_eq!((told("flush", "sync", "/count"), flushes), (made + 1, made + 1), "one flush for each sync");
+            assert_eq!(told_writes + told_flushes, writes, "all of them without data");
+            assert!(told("flush", "sync", "/queue/sum_ns") > 0 && told("flush", "sync", "/device/sum_ns") > 0);
+        }
+        if format == Format::Ext4 {
+            assert!(told("flush", "journal", "/count") > 0, "the journal's commits flush");
+        }
+    }
+}
+
+#[test]
+fn written_back_pages_have_their_file_their_reason_and_their_writer() {
+    skip_if!(Format::Ext4WithoutJournal.missing());
+    let stage = Stage::set("written");
+    let agent = Agent::disks(&["--every", "2s"]);
+    let (writer, file) = stage.play(Duration::from_secs(7));
+    idle(&stage.disk);
+    let pictures = agent.interrupt().syncs;
+    let of_disk = |picture: &&Value| field::text(picture, "/device/name") == stage.disk.device_name();
+    let rows: Vec<&Value> =
+        pictures.iter().filter(of_disk).flat_map(|picture| list(picture, "/written_back")).collect();
+    let bytes = |wanted: &dyn Fn(&Value) -> bool| -> u64 {
+        rows.iter().filter(|row| wanted(row)).map(|row| field::number(row, "/bytes")).sum()
+    };
+    let of_file = |row: &Value| row.pointer("/file/path").and_then(Value::as_str) == Some(&file);
+    assert!(bytes(&|row| of_file(row) && row["reason"] == "background") > 16 << 20, "{rows:#?}");
+    let by_writer = |row: &Value| row.pointer("/writers/0/pid").and_then(Value::as_u64) == Some(writer.into());
+    assert!(rows.iter().any(|row| of_file(row) && by_writer(row)), "its writer {writer} is not among {rows:#?}");
+    // Nothing but what was written and the filesystem's own blocks: a wrong name is worse than none.
+    let is_true = |row: &Value| of_file(row) || row["of"] != "file" || path(row).ends_with("1.txn");
+    assert!(rows.iter().all(|row| is_true(row)), "{rows:#?}");
+    let by_flusher = |row: &Value| row["submitter"] == "flusher";
+    assert_eq!(bytes(&by_flusher), sum(&pictures, &stage.disk, "write", "flusher", "/bytes"), "none is left out");
+    let cache = pictures.iter().filter_map(|picture| picture.pointer("/page_cache/background_threshold_bytes"));
+    assert!(cache.filter_map(Value::as_u64).any(|bytes| bytes == EARLY), "the threshold is that of the flusher");
+}
+
+#[test]
+fn the_metric_names_the_class_of_the_file_and_its_writer() {
+    skip_if!(Format::Ext4WithoutJournal.missing());
+    let stage = Stage::set("class");
+    let agent = Agent::run(&[]);
+    // The daemon looks for writers every five seconds.
+    stage.play(Duration::from_secs(8));
+    let labels = [
+        ("device", stage.disk.device_name()),
+        ("submitter", "flusher"),
+        ("reason", "background"),
+        ("writer", "ledger-writer"),
+    ];
+    let name = "fsyncscope_writeback_file_bytes_total";
+    let risen =
+        wait_for(Duration::from_secs(8), || (agent.scrape().sum(name, &labels) > f64::from(4 << 20)).then_some(()));
+    assert!(risen.is_some(), "no such series rose");
+    agent.terminate();
+}
+
+/// Dirty bytes above which the flusher starts.
+const EARLY: u64 = 1 << 20;
+
+/// A disk with a journal that makes it watched, and a buffered writer.
+struct Stage {
+    disk: LoopFs,
+    scratch: Scratch,
+    _machine: Machine,
+}
+
+impl Stage {
+    fn set(name: &str) -> Self {
+        let machine = Machine::lock();
+        let scratch = Scratch::new(name);
+        let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 512);
+        Self { disk, scratch, _machine: machine }
+    }
+
+    /// Writes for some time; gives the writer's process and file.
+    fn play(&self, time: Duration) -> (u32, String) {
+        let _early = EarlyFlusher::new(EARLY);
+        let mut workload = Workload::new("journal", self.disk.join("1.txn"));
+        workload.think_us = 50_000;
+        let journal = workload.spawn();
+        let file = self.disk.join("3a.log");
+        let path = file.to_string_lossy().into_owned();
+        let writer = Writer { file, chunk: 1 << 18, region: 64 << 20, growth: Growth::Rewrite, pause_us: 20_000 };
+        let writer = Child::start(Role::Writer(writer), "ledger-writer", self.scratch.join("writer"));
+        let pid = writer.pid();
+        std::thread::sleep(time);
+        writer.stop();
+        journal.stop();
+        (pid, path)
+    }
+}
+
+/// Sum over all pictures of a number of the requests of one kind, and of one submitter or of all.
+fn sum(pictures: &[Value], disk: &LoopFs, kind: &str, submitter: &str, what: &str) -> u64 {
+    let of_disk = pictures.iter().filter(|picture| field::text(picture, "/device/name") == disk.device_name());
+    of_disk
+        .flat_map(|picture| list(picture, "/requests"))
+        .filter(|row| row["kind"] == kind && (submitter.is_empty() || row["submitter"] == submitter))
+        .map(|row| field::number(row, what))
+        .sum()
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn path(row: &Value) -> &str {
+    row.pointer("/file/path").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Waits until the kernel's counts of a disk stand still, and gives them.
+fn idle(disk: &LoopFs) -> Counted {
+    let mut former = counted(disk);
+    wait_for(Duration::from_secs(60), || {
+        std::thread::sleep(Duration::from_millis(1500));
+        let now = counted(disk);
+        (std::mem::replace(&mut former, now) == now).then_some(now)
+    })
+    .expect("the disk does not come to rest")
+}
+
+fn counted(disk: &LoopFs) -> Counted {
+    let text = std::fs::read_to_string("/proc/diskstats").expect("read the counts of disks");
+    let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(disk.device_name()));
+    let number = |place: usize| {
+        let field = line.and_then(|line| line.split_whitespace().nth(place)).expect("the disk has this count");
+        field.parse::<u64>().expect("a count is a number")
+    };
+    Counted { writes: number(7), bytes: number(9) * 512, flushes: number(18) }
+}
