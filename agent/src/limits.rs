@@ -134,6 +134,12 @@ pub const NAMES_FDINFO_BYTES: usize = 512;
 /// Frames of a kernel stack, as many as the probes take.
 pub const NAMES_FRAMES: usize = 16;
 
+// ---- Recordings.
+
+/// Bytes of a recording; then it ends, and says so. A broker's disk must never be filled by what watches it; at a
+/// threshold of 10 ms this is days of a busy journal.
+pub const RECORD_BYTES_MAX: u64 = 1 << 30;
+
 // ---- The daemon's lines.
 
 /// Lines that wait for a slow reader of stdout, of about 2 KiB each. More are dropped and counted.

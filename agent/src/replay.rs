@@ -17,10 +17,14 @@ pub fn replay(options: &Explain) -> anyhow::Result<ExitCode> {
     let path = options.file.display();
     let file = File::open(&options.file)
         .with_context(|| format!("could not open the recording {path}; name a file that --record wrote"))?;
+    let mut events = record::read(BufReader::new(file)).peekable();
+    if !matches!(events.peek(), Some(Ok(Event::Start(_)) | Err(_))) {
+        anyhow::bail!("could not read {path}: it does not begin as a recording does; name a file that --record wrote");
+    }
     let mut out = std::io::stdout().lock();
     let threshold = options.threshold.map(|threshold| threshold.as_nanos() as u64);
     let mut shown = 0;
-    for text in explanations(record::read(BufReader::new(file)), threshold, options.json) {
+    for text in explanations(events, threshold, options.json) {
         let text = text.map_err(|e| anyhow!("could not read {path}: {e}; name a file that --record wrote"))?;
         writeln!(out, "{text}").context("could not write to stdout; keep its reader open")?;
         shown += 1;

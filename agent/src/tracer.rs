@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,7 +20,7 @@ use crate::kernel::host::Roots;
 use crate::limits;
 use crate::names::Names;
 use crate::probes::{Choice, Probes};
-use crate::record::Recorder;
+use crate::record::{Recorded, Recorder};
 use crate::report::{OpenSync, open_sync};
 use crate::select::Selectors;
 use crate::start::Kernel;
@@ -255,7 +255,13 @@ impl Tracer {
     /// Records an event and puts it into the timeline.
     fn take(&mut self, event: Event) -> anyhow::Result<Option<Sync>> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.write(&event).context("could not write the recording; free some space or record elsewhere")?;
+            let written = recorder.write(&event);
+            let written = written.context("could not write the recording; free some space or record elsewhere")?;
+            if written == Recorded::NoRoom {
+                self.recorder = None;
+                let bytes = limits::RECORD_BYTES_MAX >> 20;
+                writeln!(std::io::stderr(), "fsyncscope: the recording has {bytes} MiB and ends here")?;
+            }
         }
         Ok(self.timeline.add(event))
     }

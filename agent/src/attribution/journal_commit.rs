@@ -30,7 +30,7 @@ fn by_handle(case: &Case, explained_ns: u64) -> Option<Finding> {
         .journal_waits
         .iter()
         .filter(|wait| wait.request.is_none() && wait.function == 0 && wait.waker_tid != 0);
-    let holder = waits.max_by_key(|wait| wait.end_ns - wait.start_ns)?;
+    let holder = waits.max_by_key(|wait| wait.end_ns.saturating_sub(wait.start_ns))?;
     Some(Finding {
         explained_ns,
         confidence: Confidence::Likely,

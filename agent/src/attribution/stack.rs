@@ -31,7 +31,8 @@ pub fn meaning<'a>(functions: impl Iterator<Item = &'a str>) -> Option<&'static 
 
 /// What the longest of some waits was for, by its stack.
 pub fn note<'a>(waits: impl Iterator<Item = &'a Wait>, names: &Timeline) -> Option<String> {
-    let longest = waits.filter(|wait| !wait.stack.is_empty()).max_by_key(|wait| wait.end_ns - wait.start_ns)?;
+    let longest =
+        waits.filter(|wait| !wait.stack.is_empty()).max_by_key(|wait| wait.end_ns.saturating_sub(wait.start_ns))?;
     let functions: Vec<&str> = longest.stack.iter().filter_map(|address| names.symbol(*address)).collect();
     match meaning(functions.iter().copied()) {
         Some(meaning) => Some(format!("waited for {meaning}")),

@@ -1,0 +1,78 @@
+//! Threads and processes that change their names between syncs: each sync has the name of its time.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use support::agent::{Agent, field};
+use support::scratch::{Format, LoopFs, Scratch};
+use support::{Machine, wait_for};
+
+const NAMES: [&str; 2] = ["before-rename", "after-rename"];
+const SYNCS: usize = 5;
+
+#[test]
+fn a_renamed_thread_is_wanted_by_the_name_that_it_has() {
+    skip_if!(Format::Ext4WithoutJournal.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("renamed");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
+    for wanted in NAMES {
+        // A selector has to fit something that runs.
+        let bearer = std::thread::Builder::new().name(wanted.into());
+        let bearer = bearer.spawn(std::thread::park).expect("start a thread");
+        let agent = Agent::watch(&["--threshold", "0", "--thread", wanted]);
+        let file = disk.join(wanted);
+        let renamed = std::thread::Builder::new().name(NAMES[0].into()).spawn(move || sync_under_both(&file));
+        renamed.expect("start a thread").join().expect("the thread syncs");
+        std::thread::sleep(Duration::from_millis(500));
+        let ended = agent.interrupt();
+        bearer.thread().unpark();
+        let names: Vec<&str> = ended.syncs.iter().map(|sync| field::text(sync, "/thread/name")).collect();
+        assert_eq!(names, [wanted; SYNCS], "{:?}", ended.said);
+    }
+}
+
+#[test]
+fn a_process_has_the_name_of_the_program_that_it_executes() {
+    skip_if!(Format::Ext4WithoutJournal.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("executed");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
+    let file = disk.join("executed");
+    let agent = Agent::watch(&["--threshold", "0", "--file", "*/executed"]);
+    let script =
+        "open(F, '>>', $ARGV[0]) or die; for (1..3) { syswrite(F, 'x'); F->sync or die } exec 'sync', $ARGV[0]";
+    let status = Command::new("perl").args(["-MIO::Handle", "-e", script]).arg(&file).status().expect("run perl");
+    assert!(status.success(), "{status}");
+    let wanted = ["perl", "perl", "perl", "sync"];
+    let all = wait_for(Duration::from_secs(5), || (agent.syncs().len() >= wanted.len()).then_some(()));
+    let ended = agent.interrupt();
+    assert!(all.is_some(), "not all were told: {:#?}", ended.syncs);
+    let of = |sync: &Value| (field::text(sync, "/process/name").to_owned(), field::number(sync, "/process/pid"));
+    let told: Vec<(String, u64)> = ended.syncs.iter().map(of).collect();
+    assert_eq!(told, wanted.map(|name| (name.to_owned(), told[0].1)), "one process, two programs");
+}
+
+/// Syncs a file under the thread's first name, then under the second.
+fn sync_under_both(path: &PathBuf) {
+    sync(path);
+    // The agent hears of the thread, and leaves it out or not.
+    std::thread::sleep(Duration::from_millis(500));
+    let name = std::ffi::CString::new(NAMES[1]).expect("a name without a zero");
+    // SAFETY: the name ends with a zero.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }, 0);
+    sync(path);
+}
+
+fn sync(path: &Path) {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path).expect("open the file");
+    for _ in 0..SYNCS {
+        std::io::Write::write_all(&mut &file, b"x").expect("write the file");
+        file.sync_data().expect("sync the file");
+    }
+}
