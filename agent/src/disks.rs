@@ -96,7 +96,7 @@ impl View {
         let mut shown = 0;
         for (index, dev) in self.tracer.probes.disks() {
             let report = DiskReport { until_ns: now, span_ns, lost, ..self.report(index, dev, &written) };
-            if report.latencies.is_empty() && report.written.is_empty() {
+            if report.latencies.is_empty() && report.written.is_empty() && report.in_flight == 0 {
                 continue;
             }
             let offset = self.tracer.unix_offset_ns;
@@ -122,6 +122,7 @@ impl View {
             latencies: self.latencies(index),
             written: written.iter().filter(|written| written.event.disk == dev).cloned().collect(),
             disk,
+            in_flight: self.tracer.probes.in_flight(index),
             until_ns: 0,
             span_ns: 0,
             lost: 0,

@@ -20,6 +20,7 @@ const SYNCS: u64 = 211;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counted {
     writes: u64,
+    merges: u64,
     bytes: u64,
     flushes: u64,
 }
@@ -112,6 +113,57 @@ fn the_metric_names_the_class_of_the_file_and_its_writer() {
     agent.terminate();
 }
 
+#[test]
+fn a_request_that_was_merged_into_another_does_not_stay_in_flight() {
+    skip_if!(Format::Ext4WithoutJournal.missing());
+    let stage = Stage::set("merged");
+    let scheduler = format!("/sys/block/{}/queue/scheduler", stage.disk.device_name());
+    std::fs::write(scheduler, "mq-deadline").expect("a scheduler, which merges requests");
+    let agent = Agent::disks(&["--every", "1s"]);
+    let path = stage.disk.join("pieces");
+    std::fs::write(&path, vec![0; 4 * PIECE]).expect("write the file");
+    std::fs::File::open(&path).expect("open the file").sync_all().expect("sync the file");
+    let before = idle(&stage.disk);
+    (0..ROUNDS).for_each(|_| direct_writes(&path, &[0, 2, 1, 3]));
+    let after = idle(&stage.disk);
+    let pictures = agent.interrupt().syncs;
+    let of_disk: Vec<&Value> =
+        pictures.iter().filter(|picture| field::text(picture, "/device/name") == stage.disk.device_name()).collect();
+    // Four pieces began as two requests or more and ended as one.
+    assert!(after.merges - before.merges >= 3 * ROUNDS, "{after:?} after {before:?}");
+    assert_eq!(of_disk.last().expect("a picture")["in_flight"], 0, "{of_disk:#?}");
+}
+
+const PIECE: usize = 4096;
+const ROUNDS: u64 = 100;
+
+/// Writes pieces of a file past the page cache, submitted at once in this order, and waits for them. Of neighbours that
+/// come in another order than they lie, two become requests of their own, and one request when they meet.
+fn direct_writes(path: &std::path::Path, order: &[usize]) {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).expect("open the file");
+    let memory = vec![1_u8; 2 * PIECE];
+    let data = memory[memory.as_ptr().align_offset(PIECE)..].as_ptr() as u64;
+    // `struct iocb`: data, key and flags, operation (PWRITE) and priority, descriptor, buffer, bytes, offset, 16 more.
+    let write = (u64::from(file.as_raw_fd() as u32) << 32) | 1;
+    let calls: Vec<[u64; 8]> =
+        order.iter().map(|place| [0, 0, write, data, PIECE as u64, (place * PIECE) as u64, 0, 0]).collect();
+    let pointers: Vec<*const [u64; 8]> = calls.iter().map(|call| &raw const *call).collect();
+    let mut context = 0_u64;
+    let mut events = vec![[0_u64; 4]; order.len()];
+    let count = order.len() as libc::c_long;
+    // SAFETY: the numbers of elements are those of the arrays, all of which outlive the calls; the last waits for all.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_io_setup, count, &raw mut context), 0);
+        assert_eq!(libc::syscall(libc::SYS_io_submit, context, count, pointers.as_ptr()), count);
+        let ended = libc::syscall(libc::SYS_io_getevents, context, count, count, events.as_mut_ptr(), 0_usize);
+        assert_eq!(ended, count);
+        libc::syscall(libc::SYS_io_destroy, context);
+    }
+    assert!(events.iter().all(|[_, _, result, _]| *result == PIECE as u64), "{events:?}");
+}
+
 /// Dirty bytes above which the flusher starts.
 const EARLY: u64 = 1 << 20;
 
@@ -184,5 +236,5 @@ fn counted(disk: &LoopFs) -> Counted {
         let field = line.and_then(|line| line.split_whitespace().nth(place)).expect("the disk has this count");
         field.parse::<u64>().expect("a count is a number")
     };
-    Counted { writes: number(7), bytes: number(9) * 512, flushes: number(18) }
+    Counted { writes: number(7), merges: number(8), bytes: number(9) * 512, flushes: number(18) }
 }

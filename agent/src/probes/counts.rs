@@ -24,6 +24,11 @@ impl Probes {
         unsafe { words.as_ptr().cast::<Latencies>().read() }
     }
 
+    /// Requests of a disk that have begun and are not done.
+    pub fn in_flight(&self, disk: u32) -> u32 {
+        self.disks.get(&disk, 0).map_or(0, |words| (words[0] >> 32) as u32)
+    }
+
     /// Bytes that the flusher wrote to a disk since load, by reason.
     pub fn writeback_bytes(&self, disk: u32) -> [u64; REASONS] {
         self.writeback.get(&disk, 0).unwrap_or([0; REASONS])

@@ -33,6 +33,8 @@ pub struct DiskReport {
     pub lower: Vec<String>,
     pub until_ns: u64,
     pub span_ns: u64,
+    /// Requests that have begun and are not done at its end.
+    pub in_flight: u32,
     /// Those that are not empty.
     pub latencies: Vec<Latency>,
     /// Most bytes first.
@@ -78,12 +80,13 @@ pub fn writer_class(writers: &[Writer]) -> &str {
 
 /// One JSON object. The schema is docs/json.md.
 pub fn disk_json(report: &DiskReport, cache: Option<&PageCache>, unix_offset_ns: i64) -> Value {
-    let DiskReport { disk, lower, until_ns, span_ns, latencies, written, lost } = report;
+    let DiskReport { disk, lower, until_ns, span_ns, in_flight, latencies, written, lost } = report;
     json!({
         "time_unix_ns": (*until_ns as i64).saturating_add(unix_offset_ns),
         "span_ns": span_ns,
         "device": {"major": disk.dev >> 20, "minor": disk.dev & 0xf_ffff, "name": disk.name},
         "lower": lower,
+        "in_flight": in_flight,
         "requests": latencies.iter().map(latency_json).collect::<Vec<Value>>(),
         "written_back": written.iter().map(written_json).collect::<Vec<Value>>(),
         "lost": lost,
@@ -136,7 +139,7 @@ fn written_json(written: &WrittenBack) -> Value {
 
 /// For a person, within 80 columns.
 pub fn disk_text(report: &DiskReport, unix_offset_ns: i64) -> String {
-    let DiskReport { disk, lower, until_ns, span_ns, latencies, written, lost } = report;
+    let DiskReport { disk, lower, until_ns, span_ns, in_flight, latencies, written, lost } = report;
     let mut out = String::new();
     let on = if lower.is_empty() { String::new() } else { format!(", on {}", lower.join(", ")) };
     let until = utc((*until_ns as i64).saturating_add(unix_offset_ns));
@@ -149,6 +152,9 @@ pub fn disk_text(report: &DiskReport, unix_offset_ns: i64) -> String {
         let number = count(&latency.device);
         let bytes = if latency.device.bytes == 0 { "-".into() } else { mebibytes(latency.device.bytes) };
         let _ = writeln!(out, "  {name:<17}{number:>8}{bytes:>12}{p50:>11}{p99:>9}{device_p50:>12}{device_p99:>9}");
+    }
+    if *in_flight > 0 {
+        let _ = writeln!(out, "  {in_flight} requests are in flight now");
     }
     if *lost > 0 {
         wrap(&mut out, "  ", &format!("{lost} requests of any disk were not followed, so this is not all"));

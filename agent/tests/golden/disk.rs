@@ -19,6 +19,7 @@ fn a_disk_is_shown_within_the_width_of_a_terminal() {
         "  requests           number       bytes  queue p50      p99  device p50      p99",
         "  write by sync           3      12 KiB     <0.001   <0.008      <1.024    >4194",
         "  flush by journal        1           -     <0.001   <0.001      <0.128   <0.128",
+        "  2 requests are in flight now",
         "  3 requests of any disk were not followed, so this is not all",
         "  written back from the page cache: 5.0 MiB",
         "     4.0 MiB  /ledgers/current/3a.log, by the flusher kworker/u8:3, reason",
@@ -85,6 +86,7 @@ fn disk() -> DiskReport {
         lower: vec!["vda".into()],
         until_ns: 9_000_000_000,
         span_ns: 2_000_000_000,
+        in_flight: 2,
         latencies: vec![
             Latency {
                 kind: "write",
