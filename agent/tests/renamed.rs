@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn a_process_has_the_name_of_the_program_that_it_executes() {
 }
 
 /// Syncs a file under the thread's first name, then under the second.
-fn sync_under_both(path: &PathBuf) {
+fn sync_under_both(path: &Path) {
     sync(path);
     // The agent hears of the thread, and leaves it out or not.
     std::thread::sleep(Duration::from_millis(500));
