@@ -294,6 +294,9 @@ pub struct Open {
     /// Index of the running part, or `BLOCKED`; and since when.
     pub class: u32,
     pub since_ns: u64,
+    /// Requests in flight on the filesystem's disk, where that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u32>,
     /// Functions on its kernel stack, innermost first; of its journal thread's if it waits for that.
     pub stack: Vec<String>,
     pub journal_stack: Vec<String>,

@@ -10,7 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use fsyncscope_ebpf::layout::{ABSENT, Functions, Layout};
 use fsyncscope_ebpf::limits::{DISKS, DISKS_LOWER, REASONS, RING, SLOTS};
 use fsyncscope_ebpf::settings::{Counter, Settings};
-use fsyncscope_ebpf::slot::{Disk, Filesystem, Slot};
+use fsyncscope_ebpf::slot::{Disk, Filesystem, Slot, disk_gate};
 
 use crate::kernel::btf::Btf;
 
@@ -88,6 +88,7 @@ pub struct Probes {
     written_back: counts::WrittenBack,
     attached: Vec<Attached>,
     lower_disks: u32,
+    refused_disks: u64,
 }
 
 impl Probes {
@@ -128,6 +129,7 @@ impl Probes {
             ebpf,
             attached,
             lower_disks: 0,
+            refused_disks: 0,
         })
     }
 
@@ -193,10 +195,18 @@ impl Probes {
         let place = match self.place_of(dev) {
             Some(place) => place,
             None if DISKS_LOWER + self.lower_disks < DISKS && self.gate(dev)? == 0 => self.add_disk(dev)?,
-            None => return Ok(false),
+            None => {
+                self.refused_disks += 1;
+                return Ok(false);
+            }
         };
         self.lower_disk.set(above, place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
         Ok(true)
+    }
+
+    /// Disks that found no place, upper and lower: their requests are not linked.
+    pub fn refused_disks(&self) -> u64 {
+        self.counter(Counter::DiskUntracked) + self.refused_disks
     }
 
     fn place_of(&self, dev: u32) -> Option<u32> {
@@ -204,7 +214,7 @@ impl Probes {
     }
 
     fn gate(&self, dev: u32) -> Result<u32, ProbesError> {
-        self.disk_gate.get(&gate_index(dev), 0).map_err(|e| failed("reading the table of disks", &e))
+        self.disk_gate.get(&disk_gate(dev), 0).map_err(|e| failed("reading the table of disks", &e))
     }
 
     fn add_disk(&mut self, dev: u32) -> Result<u32, ProbesError> {
@@ -212,7 +222,7 @@ impl Probes {
         let mut words = [0u64; size_of::<Disk>() / 8];
         words[0] = u64::from(dev);
         self.disks.set(place, words, 0).map_err(|e| failed("watching a lower disk", &e))?;
-        self.disk_gate.set(gate_index(dev), place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
+        self.disk_gate.set(disk_gate(dev), place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
         self.lower_disks += 1;
         Ok(place)
     }
@@ -270,11 +280,6 @@ fn load(facts: &Facts, choice: &Choice) -> Result<Ebpf, ProbesError> {
 
 fn kernel_types() -> Result<aya::Btf, ProbesError> {
     aya::Btf::from_sys_fs().map_err(|e| failed("reading the kernel's type information", &e))
-}
-
-/// Where the gate of a disk is, as the probes have it.
-fn gate_index(dev: u32) -> u32 {
-    (dev >> 12 & 0xff00) | (dev & 0xff)
 }
 
 fn words(settings: &Settings) -> Vec<u64> {

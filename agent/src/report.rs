@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::attribution::{Breakdown, Cause, Confidence, Explanation, Row};
 use crate::event::{Disk, Open};
-use crate::timeline::{Operation, Sync, Timeline};
+use crate::timeline::{Sync, Timeline};
 
 mod disks;
 mod errno;
@@ -108,5 +108,5 @@ fn merge(object: &mut Value, more: Value) {
 
 /// A sync that still runs, seen now.
 pub fn open_sync(open: &Open, timeline: &Timeline) -> OpenSync {
-    OpenSync::of(open, timeline, Operation::of(open.syscall, &timeline.start().architecture, open.datasync))
+    OpenSync::of(open, timeline)
 }

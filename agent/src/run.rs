@@ -169,6 +169,7 @@ impl Daemon {
             metrics.set_lost(kind, probes.counter(counter));
         }
         metrics.set_lost("run", tracer.missed_runs());
+        metrics.set_lost("disk", probes.refused_disks());
         metrics.set_unwatched(probes.counter(Counter::Unwatched));
         metrics.set_open_seconds(tracer.oldest_open_ns() as f64 / 1e9);
         for (index, dev) in probes.disks() {

@@ -184,18 +184,27 @@ impl Timeline {
             self.syncs += 1;
             id = self.syncs;
         }
+        let mut sync = self.named(id, event);
+        sync.lost_events = self.lost_in(sync.event.start_ns, sync.event.end_ns);
+        if sync.duration_ns() >= self.start.threshold_ns {
+            self.add_details(&mut sync);
+            sync.lost_events += self.forgotten_since(sync.event.start_ns);
+        }
+        sync
+    }
+
+    /// A sync with the names that are known of it, without details.
+    pub fn named(&self, id: u64, event: crate::event::Sync) -> Sync {
         let disk = self.disk_of(event.dev);
-        let lower: Vec<Disk> = disk.lower.iter().map(|dev| self.disk(*dev)).collect();
         let thread = self.threads.get(&event.tid);
-        let known = self.files.get(&(event.dev, event.inode));
-        let operation = Operation::of(event.syscall, &self.start.architecture, event.datasync);
-        let mut sync = Sync {
+        let path = self.files.get(&(event.dev, event.inode)).map(|known| known.path.clone());
+        Sync {
             id,
-            operation,
+            operation: Operation::of(event.syscall, &self.start.architecture, event.datasync),
             process: thread.map_or_else(|| event.thread.clone(), |thread| thread.process.clone()),
-            file: File { inode: event.inode, path: known.map(|known| known.path.clone()) },
+            file: File { inode: event.inode, path },
+            lower: disk.lower.iter().map(|dev| self.disk(*dev)).collect(),
             disk,
-            lower,
             waits: Vec::new(),
             journal_waits: Vec::new(),
             delays: Vec::new(),
@@ -203,16 +212,11 @@ impl Timeline {
             worker_delays: Vec::new(),
             commits: Vec::new(),
             queues: Vec::new(),
-            lost_events: self.lost_in(event.start_ns, event.end_ns),
+            lost_events: 0,
             baselines: Vec::new(),
             servants: Vec::new(),
             event,
-        };
-        if sync.duration_ns() >= self.start.threshold_ns {
-            self.add_details(&mut sync);
-            sync.lost_events += self.forgotten_since(sync.event.start_ns);
         }
-        sync
     }
 
     fn learn_servants(&mut self, queue: &Queue) {

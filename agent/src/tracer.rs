@@ -327,6 +327,7 @@ impl Tracer {
                 hands: slot.hands,
                 class: if slot.class == BLOCKED { BLOCKED } else { slot.class },
                 since_ns: slot.since_ns,
+                in_flight: slot.disk.checked_sub(1).map(|disk| self.probes.in_flight(disk)),
                 stack,
                 journal_stack: journal.map(|tid| self.names.stack_of(tid)).unwrap_or_default(),
             };

@@ -52,11 +52,13 @@ pub enum Counter {
     Syncs = 7,
     /// Bytes written back that are in the sum of their reason, but not of any file.
     WrittenUntold = 8,
+    /// Disks that found no place: their requests are not linked.
+    DiskUntracked = 9,
 }
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: u32 = 9;
+    pub const COUNT: u32 = 10;
 }
 
 const _: () =

@@ -4,7 +4,7 @@ use fsyncscope_ebpf::part::BLOCKED;
 
 use crate::attribution::{Breakdown, stack_meaning};
 use crate::event::{EndSeen, Open, Sync as Ended};
-use crate::timeline::{File, Operation, Sync, Timeline};
+use crate::timeline::{Sync, Timeline};
 
 /// An open sync with what is known of it so far.
 #[derive(Clone, Debug)]
@@ -15,35 +15,15 @@ pub struct OpenSync {
 }
 
 impl OpenSync {
-    pub(super) fn of(open: &Open, timeline: &Timeline, operation: Operation) -> Self {
+    pub(super) fn of(open: &Open, timeline: &Timeline) -> Self {
         let mut hands = open.hands;
         let pending = open.now_ns.saturating_sub(open.since_ns);
         if let Some(hand) = hands.get_mut(open.class as usize) {
             *hand = hand.saturating_add(pending);
         }
-        let disk = timeline.disk_of(open.dev);
-        let thread = timeline.thread(open.tid);
-        let sync = Sync {
-            id: timeline.number_of(open.tid, open.start_ns),
-            operation,
-            process: thread.map_or_else(|| open.thread.clone(), |thread| thread.process.clone()),
-            file: File { inode: open.inode, path: timeline.file(open.dev, open.inode).map(|known| known.path.clone()) },
-            lower: disk.lower.iter().map(|dev| timeline.disk(*dev)).collect(),
-            disk,
-            waits: Vec::new(),
-            journal_waits: Vec::new(),
-            delays: Vec::new(),
-            journal_delays: Vec::new(),
-            worker_delays: Vec::new(),
-            commits: Vec::new(),
-            queues: Vec::new(),
-            lost_events: 0,
-            baselines: Vec::new(),
-            servants: Vec::new(),
-            event: ended(open, hands),
-        };
+        let sync = timeline.named(timeline.number_of(open.tid, open.start_ns), ended(open, hands));
         let breakdown = Breakdown::of(&sync);
-        Self { breakdown, evidence: evidence(open, pending), sync }
+        Self { breakdown, evidence: evidence(open, pending, &sync.disk.name), sync }
     }
 
     /// What it waits for, as the end of a sentence.
@@ -73,7 +53,7 @@ fn ended(open: &Open, hands: fsyncscope_ebpf::part::Hands) -> Ended {
     }
 }
 
-fn evidence(open: &Open, pending: u64) -> Vec<String> {
+fn evidence(open: &Open, pending: u64, disk: &str) -> Vec<String> {
     let seconds = pending as f64 / 1e9;
     if open.class != BLOCKED {
         return vec![format!("for {seconds:.1} s it is not blocked, but runs or waits for a CPU")];
@@ -81,6 +61,13 @@ fn evidence(open: &Open, pending: u64) -> Vec<String> {
     let mut evidence = vec![format!("for {seconds:.1} s it waits for {}", wait_of(&open.stack))];
     if !open.journal_stack.is_empty() {
         evidence.push(format!("its journal thread waits for {}", wait_of(&open.journal_stack)));
+    }
+    // A device that hangs has requests, a filesystem that is frozen has none.
+    match open.in_flight {
+        Some(0) => evidence.push(format!("no request is in flight on {disk}")),
+        Some(1) => evidence.push(format!("1 request is in flight on {disk}")),
+        Some(count) => evidence.push(format!("{count} requests are in flight on {disk}")),
+        None => {}
     }
     if !open.stack.is_empty() {
         evidence.push(format!("stack: {}", open.stack.join(" < ")));

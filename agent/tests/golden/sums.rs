@@ -238,6 +238,7 @@ fn any_open_sync_has_rows_that_sum_to_its_age() {
             now_ns: end_ns,
             hands,
             class: if random.one_in(2) { u32::MAX } else { random.below(20) as u32 },
+            in_flight: None,
             since_ns: random.time(),
             stack: Vec::new(),
             journal_stack: Vec::new(),

@@ -3,12 +3,12 @@
 use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, REASON_UNKNOWN, RECENT, REQUESTS};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Kind, Phase, Request, Role, Stage, Submitter, latencies_place};
+use fsyncscope_ebpf::slot::{Disk, Kind, Phase, Request, Role, Stage, Submitter, disk_gate, latencies_place};
 
 use super::link::{FLUSH_LEGS, flush_legs, worker_function};
 use super::maps::{COMPLETED, DISK_GATE, LATENCIES, REQUEST, Tracked, add, count, disk, gate, slot_of};
 use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek};
-use super::sync::{PF_KTHREAD, disk_gate_index};
+use super::sync::PF_KTHREAD;
 use super::{names, writeback};
 
 const OPERATION: u32 = 0xff;
@@ -34,7 +34,7 @@ fn watched_disk<M: Memory>(request: Object) -> Option<(u32, &'static mut Disk)> 
         return None;
     }
     let dev = field!(M, whole, disk_major: u32) << 20 | field!(M, whole, disk_first_minor: u32);
-    let index = *DISK_GATE.get(disk_gate_index(dev))?;
+    let index = *DISK_GATE.get(disk_gate(dev))?;
     if index == 0 {
         return None;
     }

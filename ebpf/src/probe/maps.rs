@@ -27,7 +27,7 @@ pub static FREE: Stack<u32> = Stack::with_max_entries(SLOTS, 0);
 pub static IGNORED: Array<u32> = Array::with_max_entries(SLOTS, 0);
 #[map]
 pub static FILESYSTEM: Array<Filesystem> = Array::with_max_entries(FILESYSTEMS, 0);
-/// Index of each watched disk plus one, by the low bytes of major and minor.
+/// Index of each watched disk plus one, by [`fsyncscope_ebpf::slot::disk_gate`].
 #[map]
 pub static DISK_GATE: Array<u32> = Array::with_max_entries(1 << 16, 0);
 #[map]

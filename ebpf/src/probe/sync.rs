@@ -4,7 +4,7 @@ use fsyncscope_ebpf::event::{End, FilesystemRecord, Header, Kind, SyncRecord};
 use fsyncscope_ebpf::limits::{DISKS_LOWER, FILESYSTEMS};
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage};
+use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage, disk_gate};
 
 use super::clock::{copy, elapse};
 use super::maps::{DISK_COUNT, DISK_GATE, FILESYSTEM, IGNORED, add, count, disk, emit, slot_of};
@@ -150,16 +150,21 @@ pub fn watch_disk(block_device: Object) -> (u32, u32) {
     }
     let whole = peek!(block_device, block_device_disk: Object);
     let dev = peek!(whole, disk_major: u32) << 20 | peek!(whole, disk_first_minor: u32);
-    let Some(gate) = DISK_GATE.get_ptr_mut(disk_gate_index(dev)) else { return (dev, 0) };
+    let Some(gate) = DISK_GATE.get_ptr_mut(disk_gate(dev)) else { return (dev, 0) };
     // SAFETY: an aligned word of the map.
     let open = unsafe { gate.read_volatile() };
     if open != 0 {
-        return (dev, if disk(open - 1).is_some_and(|disk| disk.dev == dev) { open } else { 0 });
+        let is_own = disk(open - 1).is_some_and(|disk| disk.dev == dev);
+        if !is_own {
+            count(Counter::DiskUntracked);
+        }
+        return (dev, if is_own { open } else { 0 });
     }
     let Some(taken) = DISK_COUNT.get_ptr_mut(0) else { return (dev, 0) };
     // SAFETY: two first syncs at once may take the same index; then one disk's requests stay unlinked, and say so.
     let place = unsafe { taken.read_volatile() };
     if place >= DISKS_LOWER {
+        count(Counter::DiskUntracked);
         return (dev, 0);
     }
     // SAFETY: as above.
@@ -170,12 +175,6 @@ pub fn watch_disk(block_device: Object) -> (u32, u32) {
         unsafe { gate.write_volatile(place + 1) };
     }
     (dev, place + 1)
-}
-
-/// Where a disk's gate is, from `major << 20 | minor`.
-#[inline(always)]
-pub fn disk_gate_index(dev: u32) -> u32 {
-    (dev >> 12 & 0xff00) | (dev & 0xff)
 }
 
 /// A sync ends in the current task, seen by the filesystem's own event.
