@@ -24,7 +24,7 @@ pub use processes::{Process, running, threads};
 
 use aged::Aged;
 use identity::{Links, number};
-use open_files::{Holders, Key, OpenFiles};
+use open_files::{Holders, Key, OpenFiles, Pace};
 use places::{Inside, Others, Place, Places};
 use processes::Processes;
 
@@ -99,8 +99,17 @@ impl Names {
     /// one that nobody has open, and for one whose filesystem gives its files another device number than its own
     /// (btrfs, overlay).
     pub fn files(&mut self, files: &[(u32, u64)], now_ns: u64) -> Vec<Event> {
+        self.named(files, now_ns, Pace::Ours)
+    }
+
+    /// The same for a caller that asks seldom: neither side waits for the other.
+    pub fn files_seldom(&mut self, files: &[(u32, u64)], now_ns: u64) -> Vec<Event> {
+        self.named(files, now_ns, Pace::Callers)
+    }
+
+    fn named(&mut self, files: &[Key], now_ns: u64, pace: Pace) -> Vec<Event> {
         let Self { places, open_files, .. } = self;
-        let found = open_files.look(files, now_ns, &|path| places.is_remote(path));
+        let found = open_files.look(files, now_ns, pace, &|path| places.is_remote(path));
         let mut found: Vec<(Key, Holders)> = found.into_iter().collect();
         found.sort_unstable_by_key(|(key, _)| *key);
         let mut others = Others::default();

@@ -160,7 +160,7 @@ impl Tracer {
         let large = news.iter().filter(|written| written.bytes >= limits::NAMES_WRITTEN_BYTES);
         let files: Vec<(u32, u64)> =
             large.filter_map(event::WrittenBack::file).take(limits::NAMES_WRITTEN_FILES).collect();
-        for event in self.names.files(&files, now) {
+        for event in self.names.files_seldom(&files, now) {
             self.take(event)?;
         }
         for written in &news {

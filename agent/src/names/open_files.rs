@@ -28,6 +28,15 @@ pub struct Holders {
     pub writers: Vec<u32>,
 }
 
+/// How often may be looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Once per second, however often a spike asks.
+    Ours,
+    /// The caller asks seldom enough; others need not wait for it.
+    Callers,
+}
+
 /// Looks at most once per second, and remembers for which files it did.
 #[derive(Debug)]
 pub struct OpenFiles {
@@ -54,13 +63,21 @@ impl OpenFiles {
     }
 
     /// Holders of those files that were not looked for lately; a file that nobody has open has none.
-    pub fn look(&mut self, files: &[Key], now_ns: u64, is_remote: &dyn Fn(&Path) -> bool) -> HashMap<Key, Holders> {
+    pub fn look(
+        &mut self,
+        files: &[Key],
+        now_ns: u64,
+        pace: Pace,
+        is_remote: &dyn Fn(&Path) -> bool,
+    ) -> HashMap<Key, Holders> {
         let wanted = self.wanted(files, now_ns);
         let too_soon = self.last_ns.is_some_and(|last| now_ns < last.saturating_add(limits::NAMES_SCAN_EVERY_NS));
-        if wanted.is_empty() || too_soon {
+        if wanted.is_empty() || pace == Pace::Ours && too_soon {
             return HashMap::new();
         }
-        self.last_ns = Some(now_ns);
+        if pace == Pace::Ours {
+            self.last_ns = Some(now_ns);
+        }
         let inodes = wanted.iter().map(|(_, inode)| *inode).collect();
         let found = wanted.iter().map(|key| (*key, Holders::default())).collect();
         let mut look = Look { proc: &self.proc, inodes, found, started: Instant::now(), is_remote };

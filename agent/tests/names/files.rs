@@ -72,6 +72,18 @@ fn what_was_found_holds_for_ten_seconds_and_so_does_nothing() {
 }
 
 #[test]
+fn who_asks_seldom_waits_for_nobody_and_nobody_for_him() {
+    let tree = machine("seldom");
+    let [ledger, other] = ["data/ledger", "data/other"].map(|path| key(&tree.root().join(path)));
+    let mut both = names(&tree);
+    assert_eq!(both.files(&[other], 0), []);
+    assert_eq!(both.files_seldom(&[ledger], SECOND - 1).len(), 1);
+    let mut both = names(&tree);
+    assert_eq!(both.files_seldom(&[other], 0), []);
+    assert_eq!(both.files(&[ledger], 1).len(), 1);
+}
+
+#[test]
 fn one_look_per_second() {
     let tree = machine("once");
     let [ledger, other] = ["data/ledger", "data/other"].map(|path| key(&tree.root().join(path)));
