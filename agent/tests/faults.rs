@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use support::agent::{Agent, field};
 use support::child::{Child, Role};
-use support::faults::{EarlyFlusher, Frozen, Throttle};
+use support::faults::{EarlyFlusher, Throttle};
 use support::interference::{Growth, Hog, Writer, bursts, jbd2_thread, overlap_ns, pin_task};
 use support::journal::{Operation, Place, Workload};
 use support::scratch::{Format, LoopFs, Scratch};
+use support::verdict::{assert_whole, waited_for_cpu_ns};
 use support::{Machine, missing, wait_for};
 
 /// The name of the thread in every test; longer than the kernel keeps, as the real one is.
@@ -126,12 +127,6 @@ fn bursts_found(scratch: &Scratch, mut workload: Workload, place: impl FnOnce(u3
     shares
 }
 
-/// The parts of a sync in which somebody was ready to run and had no CPU: the thread, a worker, the journal's thread.
-fn waited_for_cpu_ns(sync: &Value) -> u64 {
-    let parts = field::parts(sync).into_iter();
-    parts.filter(|(name, _)| name.ends_with("run_queue") || name.ends_with("preempted")).map(|(_, ns)| ns).sum()
-}
-
 #[test]
 fn pages_that_the_flusher_took_first_are_waited_for_under_its_name() {
     skip_if!(Format::Ext4WithoutJournal.missing());
@@ -170,56 +165,6 @@ fn pages_that_the_flusher_took_first_are_waited_for_under_its_name() {
     let waited = ended.syncs.iter().filter(|sync| field::part_ns(sync, "writeback") > 2_000_000);
     let details: Vec<String> = waited.flat_map(writeback_details).collect();
     assert!(details.iter().any(|detail| detail.contains("background")), "no reason among {details:?}");
-}
-
-#[test]
-fn a_sync_behind_a_frozen_filesystem_is_shown_before_it_ends() {
-    skip_if!(Format::Ext4.missing());
-    let _machine = Machine::lock();
-    let scratch = Scratch::new("frozen");
-    // A filesystem that is frozen itself stops a write before it is a sync. Below the journal's disk it stops the device.
-    let lower = LoopFs::new(&scratch, "lower", Format::Ext4, 256);
-    let disk = LoopFs::stacked(&scratch, "disk", Format::Ext4, 64, &lower);
-    hangs_and_is_shown(Workload::new(THREAD, disk.join("1.txn")), |_| Frozen::new(&lower));
-}
-
-#[test]
-fn a_sync_behind_a_throttle_of_one_write_a_second_is_shown_before_it_ends() {
-    skip_if!(Format::Ext4WithoutJournal.missing().or_else(Throttle::missing));
-    let _machine = Machine::lock();
-    let scratch = Scratch::new("hang");
-    let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
-    let mut workload = Workload::new(THREAD, disk.join("1.txn"));
-    workload.place = Place::Within(1 << 20);
-    // Eight blocks that do not touch become eight writes, so one sync takes eight seconds.
-    workload.scatter = 8;
-    hangs_and_is_shown(workload, |tid| {
-        let throttle = Throttle::write_iops(&disk, 1);
-        throttle.add_thread(tid);
-        throttle
-    });
-}
-
-/// Runs a journal, puts it behind a fault for 4 s, and wants it shown as open within 2 s of its first second.
-fn hangs_and_is_shown<F>(workload: Workload, fault: impl FnOnce(u32) -> F) {
-    let agent = Agent::watch(&["--threshold", "500ms", "--file", "*/1.txn"]);
-    let journal = workload.spawn();
-    std::thread::sleep(Duration::from_millis(300));
-    let fault = fault(journal.tid());
-    let open = agent.wait_for_sync(Duration::from_secs(3), |sync| sync["open"] == Value::Bool(true));
-    std::thread::sleep(Duration::from_secs(1));
-    drop(fault);
-    let open = open.expect("a sync that hangs was not shown within 2 s of its first second");
-    let id = field::number(&open, "/id");
-    assert!(field::duration_ns(&open) >= 1_000_000_000, "shown too early: {open}");
-    assert_whole(&open);
-    let ended = agent.wait_for_sync(Duration::from_secs(15), |sync| sync["id"] == id && sync["open"] != true);
-    let longest = journal.stop().iter().map(Operation::duration_ns).max().unwrap_or(0);
-    let ended = ended.expect("the sync that hung was not shown when it ended");
-    assert_whole(&ended);
-    assert!(field::duration_ns(&ended) > field::duration_ns(&open));
-    assert!(field::duration_ns(&ended) <= longest, "{ended} and the journal's own book says {longest} ns");
-    assert!(agent.interrupt().status.success());
 }
 
 #[test]
@@ -295,11 +240,6 @@ fn of_journal(syncs: &[Value]) -> Vec<Value> {
 fn paired<'a>(syncs: &'a [Value], book: &'a [Operation]) -> impl Iterator<Item = (&'a Value, &'a Operation)> {
     assert_eq!(syncs.len(), book.len(), "the agent shows one number of syncs and the journal made another");
     syncs.iter().zip(book)
-}
-
-fn assert_whole(sync: &Value) {
-    let sum: u64 = field::parts(sync).iter().map(|(_, ns)| ns).sum();
-    assert_eq!(sum, field::duration_ns(sync), "{sync}");
 }
 
 fn confident(sync: &Value) -> bool {
