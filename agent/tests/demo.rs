@@ -5,9 +5,9 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Machine, missing};
+use support::{Machine, missing, wait_for};
 
-/// Loop devices and mounts of the demo, and its files.
+/// Loop devices and mounts of the demo, its processes, and its files.
 fn leftovers() -> Vec<String> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounted = mounts.lines().filter(|line| line.contains("fsyncscope-demo")).map(str::to_owned);
@@ -15,7 +15,26 @@ fn leftovers() -> Vec<String> {
     let backing = loops.filter_map(|disk| std::fs::read_to_string(disk.path().join("loop/backing_file")).ok());
     let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let files = files.map(|file| file.file_name().to_string_lossy().into_owned());
-    mounted.chain(backing).chain(files).filter(|name| name.contains("fsyncscope-demo")).collect()
+    let named = mounted.chain(backing).chain(files).filter(|name| name.contains("fsyncscope-demo"));
+    named.chain(actors()).collect()
+}
+
+/// The demo's processes that play a role.
+fn actors() -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let names = processes.filter_map(|process| std::fs::read_to_string(process.path().join("comm")).ok());
+    names
+        .map(|name| name.trim().to_owned())
+        .filter(|name| ["demo-journal", "demo-writer"].contains(&name.as_str()))
+        .collect()
+}
+
+/// Microseconds and tenths of a percent of a row of a block; a sentence may end with a percentage as well.
+fn row(line: &str) -> Option<(i64, i64)> {
+    let number = |word: &str| word.replace('.', "").parse().ok();
+    let words: Vec<&str> = line.split_whitespace().rev().take(4).collect();
+    let is_row = matches!(words[..], ["%", _, "ms", _]);
+    is_row.then(|| Some((number(words[3])?, number(words[1])?))).flatten()
 }
 
 #[test]
@@ -28,13 +47,15 @@ fn the_demo_explains_a_spike_and_leaves_nothing() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(began.elapsed() < Duration::from_secs(60), "a spike within a minute");
     assert!(text.contains("journal/0001.log"), "the journal's file is named: {text}");
-    let row = text.lines().skip_while(|line| !line.trim_start().starts_with("<- demo-writer"));
-    assert!(row.count() > 0, "the writer stands under its row: {text}");
-    let shares = text.lines().filter(|line| line.starts_with("  ") && line.trim_end().ends_with('%'));
-    let shares: Vec<i64> =
-        shares.filter_map(|line| line.split_whitespace().rev().nth(1)?.replace('.', "").parse().ok()).collect();
-    let (whole, rows) = shares.split_last().expect("a block with rows");
-    assert_eq!((*whole, rows.iter().sum::<i64>()), (1000, 1000), "{text}");
+    let above: Vec<&str> = text.lines().take_while(|line| !line.starts_with("      <- demo-writer ")).collect();
+    let below = text.lines().skip(above.len()).filter_map(row).count();
+    assert!(above.iter().any(|line| row(line).is_some()) && below > 0, "the writer stands under its row: {text}");
+    let verdict = text.split("\n  verdict  ").nth(1).and_then(|rest| rest.split("\n  because  ").next());
+    assert!(verdict.is_some_and(|verdict| verdict.contains("demo-writer ")), "the writer is the culprit: {text}");
+    let rows: Vec<(i64, i64)> = text.lines().filter_map(row).collect();
+    let (whole, parts) = rows.split_last().expect("a block with rows");
+    let sum = parts.iter().fold((0, 0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+    assert_eq!((whole.1, sum), (1000, *whole), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "80 columns: {text}");
     assert_eq!(leftovers(), Vec::<String>::new());
 }
@@ -48,13 +69,15 @@ fn a_demo_that_is_killed_leaves_nothing() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .expect("start the demo");
-    std::thread::sleep(Duration::from_secs(2));
+    // Everything is there by now: a disk, the probes, both actors.
+    let plays = wait_for(Duration::from_secs(60), || actors().contains(&"demo-writer".to_owned()).then_some(()));
+    assert!(plays.is_some(), "the demo does not play");
     demo.kill().expect("kill the demo");
     demo.wait().expect("the demo ends");
-    let empty = support::wait_for(Duration::from_secs(10), || {
+    let empty = wait_for(Duration::from_secs(10), || {
         leftovers().iter().all(|name| name.starts_with("fsyncscope-demo")).then_some(())
     });
-    assert!(empty.is_some(), "a mount or a loop device is left: {:?}", leftovers());
+    assert!(empty.is_some(), "a mount, a loop device or a process is left: {:?}", leftovers());
     for name in leftovers() {
         // An empty directory is all that a sudden death may leave.
         std::fs::remove_dir(std::env::temp_dir().join(name)).expect("an empty directory");

@@ -3,12 +3,15 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use support::agent::{Agent, field};
 use support::journal::{Durability, Operation, Place, Workload};
 use support::scratch::{Format, LoopFs, Scratch};
-use support::{Machine, wait_for};
+use support::verdict::assert_whole;
+use support::{Machine, bpf, wait_for};
 
 /// Prime, so that no batch divides it.
 const COUNT: u64 = 199;
@@ -50,12 +53,15 @@ fn raw_programs_see_the_same() {
 }
 
 fn all_ways(format: Format, arguments: &[&str]) {
+    // BPF_PROG_TYPE_RAW_TRACEPOINT and BPF_PROG_TYPE_TRACING.
+    let programs = if arguments.contains(&"--raw") { 17 } else { 26 };
     skip_if!(format.missing());
     let _machine = Machine::lock();
     let scratch = Scratch::new("ways");
     // The smallest XFS that its tools make has 300 MiB.
     let disk = LoopFs::new(&scratch, "disk", format, if format == Format::Xfs { 320 } else { 64 });
     let agent = Agent::watch(&[&["--threshold", "0"], arguments].concat());
+    assert_eq!(bpf::types_of(agent.pid()), BTreeSet::from([programs]));
     let books: Vec<Vec<Operation>> = WAYS.iter().map(|way| go(way, &disk)).collect();
     let all = wait_for(std::time::Duration::from_secs(5), || {
         let syncs = agent.syncs();
@@ -64,6 +70,7 @@ fn all_ways(format: Format, arguments: &[&str]) {
     let ended = agent.interrupt();
     assert!(ended.status.success(), "{}", ended.said.join("; "));
     assert!(all.is_some(), "not all were told: {:?}", WAYS.map(|way| (way.thread, of(&way, &ended.syncs).len())));
+    assert_no_others(&ended.syncs, &disk);
     for (way, book) in WAYS.iter().zip(&books) {
         let told = of(way, &ended.syncs);
         assert_eq!(told.len() as u64, COUNT, "{}", way.thread);
@@ -91,13 +98,24 @@ fn of(way: &Way, syncs: &[Value]) -> Vec<Value> {
     syncs.iter().filter(own).cloned().collect()
 }
 
+/// Nobody else syncs on this disk but who filled the files, once for each way.
+fn assert_no_others(syncs: &[Value], disk: &LoopFs) {
+    let (major, minor) = disk.number();
+    let on_disk = |sync: &&Value| sync["device"]["major"] == major && sync["device"]["minor"] == minor;
+    let of_way = |sync: &&Value| WAYS.iter().any(|way| field::text(sync, "/thread/name") == way.thread);
+    let others: Vec<&Value> = syncs.iter().filter(on_disk).filter(|sync| !of_way(sync)).collect();
+    eprintln!("{} others", others.len());
+    let filling = |sync: &&Value| field::number(sync, "/process/pid") == u64::from(std::process::id());
+    assert!(others.len() <= WAYS.len() && others.iter().all(filling), "{others:#?}");
+}
+
 fn check(sync: &Value, operation: &Operation, way: &Way, disk: &LoopFs, format: Format) {
-    let sum: u64 = field::parts(sync).iter().map(|(_, ns)| ns).sum();
-    assert_eq!(sum, field::duration_ns(sync), "{sync}");
+    assert_whole(sync);
     assert_eq!(field::number(sync, "/process/pid"), u64::from(std::process::id()), "{sync}");
     let (major, minor) = disk.number();
     assert_eq!(field::number(sync, "/device/major"), u64::from(major), "{sync}");
     assert_eq!(field::number(sync, "/device/minor"), u64::from(minor), "{sync}");
+    assert!(field::duration_ns(sync) <= operation.duration_ns(), "{sync} against {operation:?}");
     let word = field::text(sync, "/operation");
     if format == Format::Xfs {
         // Its event does not say whether only data must be durable, which tells the two kinds of writes apart.
@@ -109,5 +127,4 @@ fn check(sync: &Value, operation: &Operation, way: &Way, disk: &LoopFs, format: 
     assert!(way.words.contains(&word), "{sync}");
     assert_eq!(field::number(sync, "/result"), 0, "{sync}");
     assert!(field::text(sync, "/file/path").ends_with(way.thread), "{sync}");
-    assert!(field::duration_ns(sync) <= operation.duration_ns(), "{sync} against {operation:?}");
 }

@@ -13,7 +13,7 @@ use support::interference::{Direct, Direction, Growth, Hog, Writer, bursts, byte
 use support::journal::{Durability, Place, Workload, book};
 use support::oracle::{Oracle, SYNC_CALLS, SYNC_CALLS_AND_WRITES};
 use support::postgres::Postgres;
-use support::scratch::{Format, LoopFs, Scratch};
+use support::scratch::{Format, LoopFs, Scratch, left_of};
 use support::{Machine, missing, realtime_minus_monotonic_ns, wait_for};
 
 #[test]
@@ -27,17 +27,31 @@ fn a_scratch_disk_leaves_nothing_behind() {
         let path = scratch.path().to_owned();
         // 320 MiB: the least that mkfs.xfs of today accepts is 300.
         let disk = LoopFs::new(&scratch, "disk", format, 320);
-        let name = disk.device_name().to_owned();
-        fs::write(disk.join("file"), "x").expect("write to the new filesystem");
-        let backing = format!("/sys/block/{name}/loop/backing_file");
-        let image = disk.image().to_owned();
-        assert_eq!(fs::read_to_string(&backing).expect("it is attached").trim(), image.to_str().expect("plain"));
-        drop(disk);
-        drop(scratch);
-        assert!(!path.exists());
-        let attached = fs::read_to_string(&backing).unwrap_or_default();
-        assert_ne!(attached.trim(), image.to_str().expect("plain"), "{name} is still attached");
+        let alone = LoopFs::alone(&scratch, "alone", format, 320);
+        for disk in [&disk, &alone] {
+            fs::write(disk.join("file"), "x").expect("write to the new filesystem");
+            let backing = format!("/sys/block/{}/loop/backing_file", disk.device_name());
+            let image = disk.image().to_str().expect("scratch paths are plain");
+            assert_eq!(fs::read_to_string(&backing).expect("it is attached").trim(), image);
+        }
+        assert_eq!(left_of(&path).len(), 4, "a mount, two devices and a directory: {:?}", left_of(&path));
+        drop((disk, alone, scratch));
+        assert_eq!(left_of(&path), Vec::<String>::new());
     }
+}
+
+#[test]
+fn a_disk_in_memory_is_gone_after_a_panic() {
+    skip_if!(Format::Ext4.missing());
+    let scratch = Scratch::new("panic");
+    let path = scratch.path().to_owned();
+    let panicked = std::panic::catch_unwind(move || {
+        let disk = LoopFs::alone(&scratch, "disk", Format::Ext4, 64);
+        fs::write(disk.join("file"), "x").expect("write to the new filesystem");
+        panic!("as a test that fails");
+    });
+    assert!(panicked.is_err());
+    assert_eq!(left_of(&path), Vec::<String>::new());
 }
 
 #[test]

@@ -6,6 +6,16 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 /// The ids of the programs behind a process's descriptors, its own and those of its links.
 pub fn programs_of(pid: u32) -> BTreeSet<u32> {
+    numbers_of(pid, "prog_id:")
+}
+
+/// The types of the programs that a process holds, as the kernel numbers them.
+pub fn types_of(pid: u32) -> BTreeSet<u32> {
+    numbers_of(pid, "prog_type:")
+}
+
+/// What the descriptors of a process say under one key.
+fn numbers_of(pid: u32, key: &str) -> BTreeSet<u32> {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
         return BTreeSet::new();
     };
@@ -13,7 +23,7 @@ pub fn programs_of(pid: u32) -> BTreeSet<u32> {
         .flatten()
         .filter_map(|descriptor| fs::read_to_string(descriptor.path()).ok())
         .filter_map(|text| {
-            let line = text.lines().find_map(|line| line.strip_prefix("prog_id:"))?;
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
             line.trim().parse().ok()
         })
         .collect()

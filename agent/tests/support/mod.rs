@@ -26,6 +26,7 @@ pub mod prometheus;
 pub mod scratch;
 pub mod strace;
 pub mod tool;
+pub mod verdict;
 
 use std::fs::File;
 use std::io::Write;

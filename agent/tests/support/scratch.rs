@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -111,6 +112,22 @@ fn mounts_below(path: &Path) -> bool {
     mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| Path::new(point).starts_with(path))
 }
 
+/// What is left of a scratch directory and the disks in it: mounts, loop devices, files.
+pub fn left_of(path: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    if mounts_below(path) {
+        left.push(format!("a mount below {}", path.display()));
+    }
+    for disk in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let image = fs::read_to_string(disk.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(&image).starts_with(path) {
+            left.push(format!("{} on {}", disk.path().display(), image.trim()));
+        }
+    }
+    left.extend(path.exists().then(|| path.display().to_string()));
+    left
+}
+
 /// A filesystem on a loop device of our own.
 pub struct LoopFs {
     device: PathBuf,
@@ -119,6 +136,8 @@ pub struct LoopFs {
     mount: PathBuf,
     image: PathBuf,
     mounted: bool,
+    /// The memory that the image lies in; unmounted when all above it is gone.
+    memory: Option<Memory>,
 }
 
 impl LoopFs {
@@ -126,6 +145,15 @@ impl LoopFs {
     pub fn new(scratch: &Scratch, name: &str, format: Format, mebibytes: u64) -> Self {
         let image = scratch.join(&format!("{name}.img"));
         Self::from_image(scratch, name, format, mebibytes, image)
+    }
+
+    /// The same with the image in memory of its own: a disk that nobody else writes, so that whatever is slow on it is
+    /// nobody's doing. The other disks of this kind share the disk below them with the whole machine.
+    pub fn alone(scratch: &Scratch, name: &str, format: Format, mebibytes: u64) -> Self {
+        let memory = Memory::new(scratch.join(&format!("{name}.memory")), mebibytes);
+        let mut made = Self::from_image(scratch, name, format, mebibytes, memory.point.join("disk.img"));
+        made.memory = Some(memory);
+        made
     }
 
     /// The same with the image on another such filesystem: a disk whose lower layer can be frozen or filled.
@@ -141,20 +169,15 @@ impl LoopFs {
         run(Command::new(find(format.program()).expect("checked by missing")).args(format.arguments()).arg(&image));
         let device = attach(&image);
         let number = fs::metadata(&device).expect("look at the loop device").rdev();
-        let mut made =
-            Self { device, major: libc::major(number), minor: libc::minor(number), mount, image, mounted: false };
-        made.mount(format);
+        let (major, minor) = (libc::major(number), libc::minor(number));
+        let mut made = Self { device, major, minor, mount, image, mounted: false, memory: None };
+        mount_at(&made.device, &made.mount, format.kernel_name(), "");
+        made.mounted = true;
+        made.open_to_all();
         made
     }
 
-    fn mount(&mut self, format: Format) {
-        let device = c_path(&self.device);
-        let point = c_path(&self.mount);
-        let kind = CString::new(format.kernel_name()).expect("no zero byte in it");
-        // SAFETY: three strings with a zero at their end that outlive the call, and no data pointer.
-        let result = unsafe { libc::mount(device.as_ptr(), point.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
-        assert_eq!(result, 0, "mount {}: {}", self.mount.display(), std::io::Error::last_os_error());
-        self.mounted = true;
+    fn open_to_all(&self) {
         fs::set_permissions(&self.mount, fs::Permissions::from_mode(0o777)).expect("open the mount to all users");
     }
 
@@ -180,6 +203,14 @@ impl LoopFs {
         self.mount.join(name)
     }
 
+    /// Has everything written that is dirty on it.
+    pub fn write_back(&self) {
+        let directory = fs::File::open(&self.mount).expect("open the mount point");
+        // SAFETY: the descriptor is open for as long as `directory` lives.
+        let result = unsafe { libc::syncfs(directory.as_raw_fd()) };
+        assert_eq!(result, 0, "sync {}: {}", self.mount.display(), std::io::Error::last_os_error());
+    }
+
     pub fn image(&self) -> &Path {
         &self.image
     }
@@ -188,20 +219,52 @@ impl LoopFs {
 impl Drop for LoopFs {
     fn drop(&mut self) {
         if self.mounted {
-            let point = c_path(&self.mount);
-            // A process that was just killed may hold the mount for a moment longer.
-            // SAFETY: a string with a zero at its end that outlives the call.
-            let gone =
-                wait_for(Duration::from_secs(5), || (unsafe { libc::umount2(point.as_ptr(), 0) } == 0).then_some(()));
-            if gone.is_none() {
-                eprintln!("{} is busy and is detached lazily", self.mount.display());
-                // SAFETY: as above.
-                unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH) };
-            }
+            unmount(&self.mount);
         }
         let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
         let _ = fs::remove_file(&self.image);
         let _ = fs::remove_dir(&self.mount);
+    }
+}
+
+/// A filesystem in memory, mounted for as long as this lives.
+struct Memory {
+    point: PathBuf,
+}
+
+impl Memory {
+    fn new(point: PathBuf, mebibytes: u64) -> Self {
+        fs::create_dir(&point).expect("create the mount point");
+        // The image is no larger than the disk; the rest is for the filesystem's own use.
+        mount_at(Path::new("none"), &point, "tmpfs", &format!("size={}m,mode=755", mebibytes + 1));
+        Self { point }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        unmount(&self.point);
+        let _ = fs::remove_dir(&self.point);
+    }
+}
+
+fn mount_at(what: &Path, point: &Path, kind: &str, options: &str) {
+    let text = |text: &str| CString::new(text).expect("no zero byte in it");
+    let (source, target, kind, options) = (c_path(what), c_path(point), text(kind), text(options));
+    // SAFETY: four strings with a zero at their end that outlive the call.
+    let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) };
+    assert_eq!(result, 0, "mount {}: {}", point.display(), std::io::Error::last_os_error());
+}
+
+fn unmount(point: &Path) {
+    let target = c_path(point);
+    // A process that was just killed may hold the mount for a moment longer, and so does a loop device that is let go.
+    // SAFETY: a string with a zero at its end that outlives the call.
+    let gone = wait_for(Duration::from_secs(5), || (unsafe { libc::umount2(target.as_ptr(), 0) } == 0).then_some(()));
+    if gone.is_none() {
+        eprintln!("{} is busy and is detached lazily", point.display());
+        // SAFETY: as above.
+        unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
     }
 }
 
