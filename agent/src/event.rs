@@ -245,6 +245,16 @@ pub struct Disk {
     pub name: String,
     /// Whole disks below it.
     pub lower: Vec<u32>,
+    /// It is made of other disks or of a file, also where those are not known, as behind an image in memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stacked: bool,
+}
+
+impl Disk {
+    /// Whether its device time is that of kernel threads and of what lies below.
+    pub fn is_stacked(&self) -> bool {
+        self.stacked || !self.lower.is_empty()
+    }
 }
 
 /// Pages of one file that reached a disk from the page cache between two looks at what the probes add up; those that a

@@ -260,7 +260,7 @@ fn whole(device: &Device) -> Disk {
         device.lower.iter().map(|below| number(below.disk.dev)).filter(|below| *below != dev).collect();
     lower.sort_unstable();
     lower.dedup();
-    Disk { dev, name: device.disk.name.clone(), lower }
+    Disk { dev, name: device.disk.name.clone(), lower, stacked: device.disk.stacked }
 }
 
 fn text(path: &Path) -> String {

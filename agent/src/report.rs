@@ -60,7 +60,7 @@ pub fn open_json(open: &OpenSync, unix_offset_ns: i64) -> Value {
 
 fn identity(sync: &Sync, unix_offset_ns: i64) -> Value {
     let event = &sync.event;
-    let Disk { dev, name, lower: _ } = &sync.disk;
+    let Disk { dev, name, .. } = &sync.disk;
     json!({
         "id": sync.id,
         "time_unix_ns": (event.start_ns as i64).saturating_add(unix_offset_ns),

@@ -144,7 +144,7 @@ impl Timeline {
 
     /// Name of a disk; its numbers where the name is not known.
     pub fn disk(&self, dev: u32) -> Disk {
-        let unnamed = || Disk { dev, name: format!("{}:{}", dev >> 20, dev & 0xf_ffff), lower: Vec::new() };
+        let unnamed = || Disk { dev, name: format!("{}:{}", dev >> 20, dev & 0xf_ffff), ..Disk::default() };
         self.disks.get(&dev).cloned().unwrap_or_else(unnamed)
     }
 
@@ -285,7 +285,7 @@ impl Timeline {
             .cloned()
             .collect();
         sync.baselines = self.baselines.of(sync.disk.dev);
-        if !sync.lower.is_empty() {
+        if sync.disk.is_stacked() {
             let serves = |(disk, _): &&(u32, u32)| concerned(*disk);
             sync.servants = self.servants.keys().filter(serves).map(|(_, tid)| *tid).collect();
         }

@@ -77,7 +77,7 @@ impl Breakdown {
         let waited = std::mem::take(&mut own[Part::Journal as usize]).min(whole_ns);
         let unseen = fit(&mut journal, waited);
         let missing = fit(&mut own, whole_ns - waited);
-        if !sync.lower.is_empty() {
+        if sync.disk.is_stacked() {
             open_stacked(&mut own, &sync.waits, sync);
             open_stacked(&mut journal, &sync.journal_waits, sync);
         }

@@ -41,7 +41,7 @@ pub fn consider(case: &Case) -> Option<Finding> {
 fn outlier(case: &Case, kind: Kind, took: u64) -> Option<String> {
     let known = case.sync.baselines.iter().find(|baseline| baseline.kind == kind)?;
     let slow = known.count >= REQUESTS_MIN && took >= known.median_ns.saturating_mul(SLOWER);
-    let below = case.sync.lower.is_empty() || lower_took(case).saturating_mul(2) >= took;
+    let below = !case.sync.disk.is_stacked() || lower_took(case).saturating_mul(2) >= took;
     let what = match kind {
         Kind::Write => "write",
         Kind::Flush => "flush",

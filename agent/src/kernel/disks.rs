@@ -31,6 +31,8 @@ pub struct Disk {
     pub queue: Queue,
     /// The file behind a loop device.
     pub backing_file: Option<PathBuf>,
+    /// It is made of other devices or of a file, whether those are known or not.
+    pub stacked: bool,
 }
 
 /// Settings of a disk's queue that shape a sync; `None` where the kernel does not show one.
@@ -47,6 +49,9 @@ pub struct Queue {
     /// Read latency that writeback throttling defends, in microseconds; 0 if it is off.
     pub throttle_target_us: Option<u64>,
 }
+
+/// Directories that sysfs gives to the disks of the drivers that make disks of others.
+const STACKED: [&str; 4] = ["loop", "dm", "md", "bcache"];
 
 /// Whether a completed write may still be lost with the power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +97,7 @@ impl Disks {
             name: name(&whole)?,
             queue: Queue::read(&whole.join("queue")),
             backing_file: read(&whole, "loop/backing_file").map(PathBuf::from),
+            stacked: STACKED.iter().any(|driver| whole.join(driver).is_dir()),
         };
         let mut lower = Vec::new();
         if let Some(depth) = depth.checked_sub(1) {

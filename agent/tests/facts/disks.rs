@@ -81,6 +81,10 @@ fn a_loop_device_stands_on_the_disk_of_its_file() {
     let found = Disks::with_files(tree.root(), file_dev).device("7:0".parse().unwrap()).unwrap();
     assert_eq!(found.disk.backing_file.as_deref(), Some(Path::new("/images/a disk.img")));
     assert_eq!(names(&found), ["loop0", "dm-0", "sda", "nvme0n1"]);
+    let lost = Disks::with_files(tree.root(), |_, _| None).device("7:0".parse().unwrap()).unwrap();
+    assert_eq!(lost.lower, []);
+    assert!(lost.disk.stacked, "what lies below is not known, but something does");
+    assert!(!device(&tree, "8:0").unwrap().disk.stacked);
 }
 
 /// As in a container of Podman, which masks the directory of links by number.

@@ -82,7 +82,7 @@ const CACHE: PageCache = PageCache {
 
 fn disk() -> DiskReport {
     DiskReport {
-        disk: Disk { dev: 7 << 20 | 7, name: "loop7".into(), lower: vec![254 << 20] },
+        disk: Disk { dev: 7 << 20 | 7, name: "loop7".into(), lower: vec![254 << 20], stacked: true },
         lower: vec!["vda".into()],
         until_ns: 9_000_000_000,
         span_ns: 2_000_000_000,

@@ -178,7 +178,7 @@ fn machine(round: u64) -> Timeline {
     let mut timeline = Timeline::default();
     timeline.add(Event::Start(Start { architecture: "x86_64".into(), ..Start::default() }));
     let lower = if round.is_multiple_of(2) { vec![LOWER] } else { Vec::new() };
-    timeline.add(Event::Disk(Disk { dev: DISK, name: "loop0".into(), lower }));
+    timeline.add(Event::Disk(Disk { dev: DISK, name: "loop0".into(), lower, stacked: round.is_multiple_of(3) }));
     for (tid, role) in [(TID, Role::Sync), (JOURNAL, Role::Journal), (WORKER, Role::Worker)] {
         let (thread, process) = ("thread".into(), "process".into());
         timeline.add(Event::Thread(Thread { tid, pid: tid, role, slot: tid, cgroup: 1, thread, process }));

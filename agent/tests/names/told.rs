@@ -29,7 +29,7 @@ fn disks(name: &str) -> Tree {
 }
 
 fn disk(dev: u32, name: &str, lower: &[u32]) -> Event {
-    Event::Disk(Disk { dev, name: name.to_owned(), lower: lower.to_vec() })
+    Event::Disk(Disk { dev, name: name.to_owned(), lower: lower.to_vec(), stacked: false })
 }
 
 #[test]
