@@ -42,6 +42,12 @@ pub enum Event {
         path: String,
         writers: Vec<Writer>,
     },
+    /// The process of a thread that is not watched, but whose requests or wake-ups stand beside a slow sync.
+    Task {
+        tid: u32,
+        pid: u32,
+        process: String,
+    },
     /// A disk's name and what it is stacked on.
     Disk(Disk),
     /// The function that an address lies in.

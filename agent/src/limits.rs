@@ -125,6 +125,8 @@ pub const NAMES_WRITTEN_FILES: usize = 32;
 pub const NAMES_WRITTEN_BYTES: u64 = 1 << 20;
 /// A file of which nothing was written back for so long gives its place in the probes' table to another.
 pub const WRITTEN_IDLE_NS: u64 = 30_000_000_000;
+/// Threads beside a slow sync whose processes are looked for: one small file each.
+pub const NAMES_TASKS: usize = 16;
 /// Processes whose name is kept.
 pub const NAMES_PROCESSES: usize = 1024;
 /// A process may execute another program, and its number may pass to another process.

@@ -42,6 +42,8 @@ pub struct Names {
     disks_told: Aged<u32, Disk>,
     functions: Functions,
     processes: Processes,
+    /// Threads whose process was told.
+    tasks_told: Aged<u32, ()>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ impl Names {
             disks_told: Aged::new(limits::NAMES_DISKS),
             functions: Functions { symbols: Source::Unread(proc.clone()), told: Aged::new(limits::NAMES_SYMBOLS) },
             processes: Processes::new(proc),
+            tasks_told: Aged::new(limits::NAMES_PROCESSES),
         }
     }
 
@@ -114,6 +117,22 @@ impl Names {
         found.sort_unstable_by_key(|(key, _)| *key);
         let mut others = Others::default();
         found.into_iter().filter_map(|(key, holders)| self.held_file(key, holders, &mut others, now_ns)).collect()
+    }
+
+    /// The processes of threads beside a slow sync, unless they were told within ten seconds. A thread that has ended has
+    /// none.
+    pub fn tasks(&mut self, tids: &[u32], now_ns: u64) -> Vec<Event> {
+        let mut told = Vec::new();
+        for tid in tids {
+            if self.tasks_told.get(tid, now_ns).is_some() {
+                continue;
+            }
+            let Some(pid) = processes::of_thread(&self.proc, *tid) else { continue };
+            let holds_ns = now_ns.saturating_add(limits::NAMES_PROCESS_HOLDS_NS);
+            self.tasks_told.put(*tid, (), now_ns, holds_ns);
+            told.push(Event::Task { tid: *tid, pid, process: self.processes.get(pid).name });
+        }
+        told
     }
 
     /// A process as an operator names it; what was last known of it if it has ended.

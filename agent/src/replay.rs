@@ -47,11 +47,9 @@ pub fn explanations(
     let mut events: Vec<Result<Event, String>> = events.collect();
     // Names that came with or after a sync were known when it was explained.
     let mut names = Timeline::default();
-    for event in events
-        .iter()
-        .flatten()
-        .filter(|event| matches!(event, Event::Path { .. } | Event::Disk(_) | Event::Filesystem { .. }))
-    {
+    for event in events.iter().flatten().filter(|event| {
+        matches!(event, Event::Path { .. } | Event::Task { .. } | Event::Disk(_) | Event::Filesystem { .. })
+    }) {
         names.add(event.clone());
     }
     if let (Some(threshold), Some(Ok(Event::Start(start)))) = (threshold, events.first_mut()) {

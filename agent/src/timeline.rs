@@ -72,6 +72,8 @@ pub struct Timeline {
     files: Bounded<(u32, u64), KnownFile>,
     filesystems: HashMap<u32, u32>,
     disks: HashMap<u32, Disk>,
+    /// Processes of threads that are not watched.
+    tasks: Bounded<u32, Writer>,
     symbols: Bounded<u64, String>,
     waits: VecDeque<Wait>,
     delays: VecDeque<Delay>,
@@ -99,6 +101,7 @@ impl Timeline {
                 self.files.put((dev, inode), KnownFile { path, writers, placed: true });
             }
             Event::Filesystem { dev, disk, .. } => self.add_filesystem(dev, disk),
+            Event::Task { tid, pid, process } => self.tasks.put(tid, Writer { pid, name: process }),
             Event::Disk(disk) => drop(self.disks.insert(disk.dev, disk)),
             Event::Symbol { address, name } => self.symbols.put(address, name),
             Event::Wait(wait) => {
@@ -140,6 +143,11 @@ impl Timeline {
     /// A watched task.
     pub fn thread(&self, tid: u32) -> Option<&Thread> {
         self.threads.get(&tid)
+    }
+
+    /// The process of a thread that is not watched.
+    pub fn process_of(&self, tid: u32) -> Option<&Writer> {
+        self.tasks.get(&tid)
     }
 
     /// Name of a disk; its numbers where the name is not known.
@@ -311,6 +319,20 @@ impl Sync {
         files.sort_unstable();
         files.dedup();
         files
+    }
+
+    /// Threads whose own requests or wake-ups stand beside it: whose processes an explanation wants.
+    pub fn strangers(&self) -> Vec<u32> {
+        let requests = self.queues.iter().flat_map(|queue| &queue.recent);
+        let direct =
+            requests.filter(|request| request.inode == 0 && matches!(request.submitter, Source::Other | Source::Sync));
+        let wakers = self.journal_waits.iter().filter(|wait| wait.request.is_none() && wait.function == 0);
+        let tids = direct.map(|request| request.tid).chain(wakers.map(|wait| wait.waker_tid));
+        let mut tids: Vec<u32> = tids.filter(|tid| *tid != 0 && *tid != self.event.tid).collect();
+        tids.sort_unstable();
+        tids.dedup();
+        tids.truncate(limits::NAMES_TASKS);
+        tids
     }
 
     /// Whether the end was seen by an event of its own.

@@ -246,7 +246,8 @@ impl Tracer {
         if sync.duration_ns() < self.threshold_ns {
             return hand_out(Outcome::Fast(sync));
         }
-        for event in self.names.files(&sync.neighbours(), now) {
+        let named = self.names.files(&sync.neighbours(), now).into_iter();
+        for event in named.chain(self.names.tasks(&sync.strangers(), now)) {
             self.take(event)?;
         }
         hand_out(Outcome::Slow(Box::new(explain(sync, &self.timeline))))

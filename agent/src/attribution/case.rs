@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::breakdown::Breakdown;
 use super::cause::{Confidence, Culprit};
+use super::intervals::{length, merged};
 use crate::event::{Delay, Wait};
 use crate::timeline::{Sync, Timeline};
 
@@ -33,6 +34,14 @@ impl Case<'_> {
     /// Long waits of the thread and of its journal thread that lie in the sync.
     pub fn waits(&self) -> impl Iterator<Item = &Wait> {
         self.sync.waits.iter().chain(&self.sync.journal_waits)
+    }
+
+    /// Time of the sync in which the thread, its journal thread or a kernel worker was seen to be ready and not running.
+    pub fn delayed_ns(&self) -> u64 {
+        let Sync { event, delays, journal_delays, worker_delays, .. } = self.sync;
+        let all = delays.iter().chain(journal_delays).chain(worker_delays);
+        let inside = all.map(|delay| (delay.start_ns.max(event.start_ns), delay.end_ns.min(event.end_ns)));
+        length(&merged(inside.filter(|(from, until)| from < until).collect()))
     }
 
     /// Who ran on the CPU that some delayed tasks waited for, and whether that accounts for most of the rows that the

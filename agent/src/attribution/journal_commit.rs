@@ -4,7 +4,7 @@
 //! sync for at least half of it. Excluded: time in which the journal thread was not scheduled.
 
 use super::case::{Case, ms};
-use super::cause::{Confidence, Culprit, Finding};
+use super::cause::{Confidence, Finding};
 use super::neighbours;
 use crate::event::Commit;
 use fsyncscope_ebpf::part::Part;
@@ -34,10 +34,7 @@ fn by_handle(case: &Case, explained_ns: u64) -> Option<Finding> {
     Some(Finding {
         explained_ns,
         confidence: Confidence::Likely,
-        culprit: Some(Culprit::new(
-            &holder.waker,
-            format!("{} (tid {}) held a handle of the transaction", holder.waker, holder.waker_tid),
-        )),
+        culprit: Some(neighbours::task(case, holder.waker_tid, &holder.waker, " held a handle of the transaction")),
         evidence: vec![format!("the commit waited {} for operations that were still running", ms(explained_ns))],
         row: None,
     })

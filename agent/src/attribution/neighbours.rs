@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::case::Case;
 use super::cause::Culprit;
 use super::intervals::{common, length, merged};
-use crate::event::{Request, Source};
+use crate::event::{Request, Source, Writer};
 
 /// What identifies a neighbour: the file, or the submitting task where no file is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,12 +128,21 @@ fn is_metadata_of(request: &Request) -> bool {
     request.inode != 0 && request.inode_dev >> 20 == 0
 }
 
+/// A thread that is known by its number and name, under its process's name if that is known.
+pub fn task(case: &Case, tid: u32, thread: &str, did: &str) -> Culprit {
+    match case.names.process_of(tid) {
+        Some(Writer { pid, name }) if name == thread => Culprit::new(name, format!("{name} (pid {pid}){did}")),
+        Some(Writer { pid, name }) => Culprit::new(name, format!("{name} (pid {pid}, thread {thread}){did}")),
+        None => Culprit::new(thread, format!("{thread} (tid {tid}){did}")),
+    }
+}
+
 fn culprit(case: &Case, key: &Key, share: &Share) -> Culprit {
     let amount = format!("{} requests, {} KiB", share.requests, share.bytes >> 10);
     let via = if share.flushed_by_kernel { ", written back by the flusher" } else { "" };
     match key {
         Key::Flusher => Culprit::new("flusher", format!("the flusher, for files that are not known: {amount}")),
-        Key::Task(tid, comm) => Culprit::new(comm, format!("{comm} (tid {tid}): {amount}")),
+        Key::Task(tid, comm) => task(case, *tid, comm, &format!(": {amount}")),
         Key::File(dev, inode) => {
             let known = case.names.file(*dev, *inode);
             let path = known.map_or_else(

@@ -70,6 +70,12 @@ impl Processes {
     }
 }
 
+/// The process that a thread belongs to; `None` if it has ended.
+pub fn of_thread(proc: &Path, tid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(proc.join(tid.to_string()).join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Numbers of all processes, rising.
 pub fn running(proc: &Path) -> Vec<u32> {
     numbers(proc)

@@ -90,6 +90,18 @@ fn hidden_addresses_and_missing_symbols_name_nothing() {
 }
 
 #[test]
+fn a_thread_has_the_name_of_its_process_for_ten_seconds() {
+    let tree = Tree::new("threads")
+        .file("proc/57/status", "Name:\tdirect-writer\nTgid:\t50\nPid:\t57\n")
+        .file("proc/50/comm", "segment-server\n");
+    let mut names = names(&tree);
+    let told = Event::Task { tid: 57, pid: 50, process: "segment-server".into() };
+    assert_eq!(names.tasks(&[57, 58], 0), [told.clone()], "58 has ended");
+    assert_eq!(names.tasks(&[57], 9_999_999_999), []);
+    assert_eq!(names.tasks(&[57], 10_000_000_000), [told]);
+}
+
+#[test]
 fn a_process_has_a_name_an_executable_and_a_cgroup() {
     let tree = Tree::new("process")
         .file("proc/7/comm", "java\n")
