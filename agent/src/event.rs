@@ -156,6 +156,9 @@ pub struct Request {
     pub in_flight: u32,
     /// Task in whose context it completed.
     pub done_tid: u32,
+    /// The kernel worker that gave it to the driver, 0 if whoever submitted it did.
+    #[serde(default)]
+    pub issued_tid: u32,
 }
 
 /// Who submitted a request.
@@ -188,6 +191,9 @@ pub struct Wait {
     pub request: Option<Request>,
     /// Flush before and after the request: issued, done.
     pub flushes: [[u64; 2]; 2],
+    /// Kernel workers that gave these flushes to the driver, 0 for none.
+    #[serde(default)]
+    pub flush_tids: [u32; 2],
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stack: Vec<u64>,
 }

@@ -164,12 +164,16 @@ fn bursts_found(scratch: &Scratch, mut workload: Workload, place: impl FnOnce(u3
     let (mut shares, mut named) = (Vec::new(), 0);
     for (sync, operation) in paired(&shown, &book) {
         let truth = overlap_ns(&bursts, operation.start_ns, operation.end_ns);
-        if truth < 10_000_000 {
+        // A burst may also meet the thread between the end of the sync and the journal's look at the clock.
+        if truth < 10_000_000 || field::duration_ns(sync) < truth / 2 {
             continue;
         }
         let share = waited_for_cpu_ns(sync) as f64 / truth as f64;
         let right = field::text(sync, "/cause") == cause && sync["culprit"].to_string().contains("cpu-hog");
         named += usize::from(share > 0.9 && right);
+        if share < 0.5 {
+            eprintln!("missed: {} {} {}", field::text(sync, "/cause"), sync["evidence"], sync["parts"]);
+        }
         if share > 0.9 && !right {
             eprintln!("{} {} {} {}", field::text(sync, "/cause"), sync["culprit"], sync["evidence"], sync["parts"]);
         }

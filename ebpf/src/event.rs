@@ -148,6 +148,8 @@ pub struct WaitRecord {
     pub request: Request,
     /// Flush before and after the request: issued, done; 0 for none.
     pub flushes: [[u64; 2]; 2],
+    /// Kernel workers that gave these flushes to the driver, 0 for none.
+    pub flush_tids: [u32; 2],
     /// Kernel addresses, innermost first, 0-terminated; all 0 if no stack was taken.
     pub stack: [u64; STACK],
 }

@@ -72,7 +72,11 @@ pub struct Request {
     pub in_flight: u32,
     /// Task in whose context it completed.
     pub done_tid: u32,
-    pub unused: u32,
+    /// The kernel worker that gave it to the driver, 0 if whoever submitted it did.
+    pub issued_tid: u32,
+    /// When that worker was woken last, and when it ran then.
+    pub issuer_woken_ns: u64,
+    pub issuer_running_ns: u64,
     pub comm: [u8; 16],
 }
 
@@ -161,6 +165,18 @@ pub struct Ran {
     pub process: [u8; 16],
 }
 
+/// A cache flush that a disk has done, with whom gave it to the driver as a [`Request`] has it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flush {
+    pub issued_ns: u64,
+    pub done_ns: u64,
+    pub issuer_woken_ns: u64,
+    pub issuer_running_ns: u64,
+    pub issued_tid: u32,
+    pub unused: u32,
+}
+
 /// A watched disk.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -168,8 +184,8 @@ pub struct Disk {
     /// `major << 20 | minor`; 0 for a free entry.
     pub dev: u32,
     pub in_flight: u32,
-    /// The last two flushes, newest first: issued, done.
-    pub flushes: [[u64; 2]; 2],
+    /// The last two flushes, newest first.
+    pub flushes: [Flush; 2],
     /// Number of requests completed so far; the next one goes to `recent[completed % RECENT]`.
     pub completed: u64,
     pub recent: [Request; RECENT],

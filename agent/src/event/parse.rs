@@ -146,6 +146,7 @@ fn request(record: &slot::Request) -> Request {
         reason: record.reason,
         in_flight: record.in_flight,
         done_tid: record.done_tid,
+        issued_tid: record.issued_tid,
     }
 }
 
@@ -162,6 +163,7 @@ fn wait(record: WaitRecord) -> Event {
         disk: record.disk,
         request: (record.request.allocated_ns != 0).then(|| request(&record.request)),
         flushes: record.flushes,
+        flush_tids: record.flush_tids,
         stack: record.stack.into_iter().take_while(|address| *address != 0).collect(),
     }))
 }

@@ -74,7 +74,9 @@ fn request(number: u64) -> slot::Request {
         reason: 3,
         in_flight: 4,
         done_tid: 31,
-        unused: 0,
+        issued_tid: 32,
+        issuer_woken_ns: 1_500 + number,
+        issuer_running_ns: 1_600 + number,
         comm: name("kworker/u4:1"),
     }
 }
@@ -95,6 +97,7 @@ fn wait(request: slot::Request) -> WaitRecord {
         waker: name("kworker/1:1H"),
         request,
         flushes: [[1, 2], [3, 4]],
+        flush_tids: [5, 6],
         stack,
     }
 }
@@ -244,8 +247,10 @@ fn a_wait_has_its_request_only_if_there_was_one() {
         reason: 3,
         in_flight: 4,
         done_tid: 31,
+        issued_tid: 32,
     };
     assert_eq!(event.request, Some(wanted));
+    assert_eq!(event.flush_tids, [5, 6]);
     let Event::Wait(event) = Event::parse(&bytes(&wait(slot::Request::default()))) else { panic!("no wait") };
     assert_eq!(event.request, None);
 }

@@ -112,6 +112,7 @@ fn request(random: &mut Random, sync: &Sync) -> Request {
         reason: random.below(12) as u16,
         in_flight: random.next() as u32,
         done_tid: [0, WORKER][random.below(2) as usize],
+        issued_tid: [0, WORKER][random.below(2) as usize],
     }
 }
 
@@ -130,6 +131,7 @@ fn detail(random: &mut Random, sync: &Sync) -> Event {
             disk: DISK,
             request: random.one_in(2).then(|| request(random, sync)),
             flushes: std::array::from_fn(|_| <[u64; 2]>::from(span(random, sync))),
+            flush_tids: [0, WORKER],
             stack: Vec::new(),
         })),
         2 => {

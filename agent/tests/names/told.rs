@@ -64,6 +64,7 @@ fn wait(function: u64, stack: &[u64]) -> Event {
         disk: 0,
         request: None,
         flushes: [[0; 2]; 2],
+        flush_tids: [0; 2],
         stack: stack.to_vec(),
     }))
 }
@@ -96,7 +97,7 @@ fn a_thread_has_the_name_of_its_process_for_ten_seconds() {
         .file("proc/50/comm", "segment-server\n");
     let mut names = names(&tree);
     let told = Event::Task { tid: 57, pid: 50, process: "segment-server".into() };
-    assert_eq!(names.tasks(&[57, 58], 0), [told.clone()], "58 has ended");
+    assert_eq!(names.tasks(&[57, 58], 0), std::slice::from_ref(&told), "58 has ended");
     assert_eq!(names.tasks(&[57], 9_999_999_999), []);
     assert_eq!(names.tasks(&[57], 10_000_000_000), [told]);
 }

@@ -1,13 +1,14 @@
 //! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
 
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{BUCKETS, MERGED_BIOS, REASON_UNKNOWN, RECENT, REQUESTS};
+use fsyncscope_ebpf::limits::{BUCKETS, REASON_UNKNOWN, RECENT, REQUESTS};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Kind, Phase, Request, Role, Stage, Submitter, disk_gate, latencies_place};
+use fsyncscope_ebpf::slot::{Disk, Flush, Kind, Phase, Request, Role, Stage, Submitter, disk_gate, latencies_place};
 
-use super::link::{FLUSH_LEGS, flush_legs, worker_function};
+use super::link::{FLUSH_LEGS, PF_WQ_WORKER, flush_legs, worker_function};
 use super::maps::{COMPLETED, DISK_GATE, LATENCIES, REQUEST, Tracked, add, count, disk, gate, slot_of};
 use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek};
+use super::page::{file_of, merged};
 use super::sync::PF_KTHREAD;
 use super::{names, writeback};
 
@@ -149,67 +150,6 @@ fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
     }
 }
 
-/// The file whose page-cache page comes first in a write, by bio, page, mapping, inode: its inode and device, or zeros.
-///
-/// A page that is not under writeback is not the cache's own: a direct write from an mmapped buffer would name the
-/// buffer's file. Such a page may be under writeback for its own file just then, so direct writes are left out before.
-/// An anonymous page's mapping has its low bits set.
-#[inline(always)]
-fn file_of(bio: Object) -> (u64, u32) {
-    let page = peek!(peek!(bio, bio_vectors: Object), vector_page: u64);
-    let page = head_of(page) as Object;
-    if peek!(page, page_flags: u64) >> (offset!(flag_writeback) & 63) & 1 == 0 {
-        return (0, 0);
-    }
-    let mapping = peek!(page, page_mapping: u64);
-    if mapping == 0 || mapping & 3 != 0 {
-        return (0, 0);
-    }
-    let inode = peek!(mapping as Object, mapping_host: Object);
-    (peek!(inode, inode_number: u64), peek!(peek!(inode, inode_super: Object), super_dev: u32))
-}
-
-/// Takes over what a request has become by merging since it started. It keeps its name only if all of it is one file's:
-/// neighbours on the disk may be different files.
-#[inline(always)]
-fn merged(about: &mut Request, request: Object, bytes: u32) {
-    about.bytes = bytes;
-    about.sector = peek!(request, request_sector: u64);
-    if about.inode == 0 {
-        return;
-    }
-    let mut bio = peek!(request, request_bio: Object);
-    let mut looked = 0;
-    while !bio.is_null() {
-        if looked == MERGED_BIOS || file_of(bio) != (about.inode, about.inode_dev) {
-            about.inode = 0;
-            about.inode_dev = 0;
-            return;
-        }
-        looked += 1;
-        bio = peek!(bio, bio_next: Object);
-    }
-}
-
-/// The first page of the folio that a page belongs to.
-#[inline(always)]
-fn head_of(page: u64) -> u64 {
-    let link = if offset!(page_compound_info) != ABSENT {
-        peek!(page as Object, page_compound_info: u64)
-    } else if offset!(page_compound_head) != ABSENT {
-        peek!(page as Object, page_compound_head: u64)
-    } else {
-        return page;
-    };
-    if link & 1 == 0 {
-        page
-    } else if offset!(page_compound_info) != ABSENT && link >> 30 == u64::MAX >> 30 {
-        page & link
-    } else {
-        link - 1
-    }
-}
-
 /// A request became part of another one, with which it will be done.
 #[inline(always)]
 pub fn absorbed<M: Memory>(request: Object) {
@@ -242,14 +182,35 @@ pub fn issued<M: Memory>(request: Object) {
         if let Some(entry) = take(address) {
             entry.address = address;
             entry.request.issued_ns = now;
+            note_issuer::<M>(&mut entry.request);
         }
     } else if let Some((_, entry)) = find(M::address(request)) {
         entry.request.issued_ns = now;
+        note_issuer::<M>(&mut entry.request);
         let bytes = field!(M, request, request_bytes: u32);
         // Fewer bytes are the rest of a request that is given to the driver once more.
         if bytes > entry.request.bytes {
             merged(&mut entry.request, request, bytes);
         }
+    }
+}
+
+/// A kernel worker that gives a request to the driver is a helper: while it was ready and did not run, the request stood
+/// in no line.
+#[inline(always)]
+fn note_issuer<M: Memory>(about: &mut Request) {
+    about.issued_tid = 0;
+    about.issuer_woken_ns = 0;
+    about.issuer_running_ns = 0;
+    let task = M::current();
+    if field!(M, task, task_flags: u32) & PF_WQ_WORKER == 0 {
+        return;
+    }
+    let tid = current_tid();
+    if let Some((_, worker)) = names::watch(task, tid, Role::Worker) {
+        about.issued_tid = tid;
+        about.issuer_woken_ns = worker.woken_ns;
+        about.issuer_running_ns = worker.running_ns;
     }
 }
 
@@ -260,10 +221,10 @@ pub fn completed<M: Memory>(request: Object) {
     let now = now_ns();
     if field!(M, request, request_command: u32) & OPERATION == FLUSH {
         let Some((_, entry)) = find(M::address(request)) else { return };
-        let issued = entry.request.issued_ns;
         entry.address = 0;
+        let Request { issued_ns, issued_tid, issuer_woken_ns, issuer_running_ns, .. } = entry.request;
         disk.flushes[1] = disk.flushes[0];
-        disk.flushes[0] = [issued, now];
+        disk.flushes[0] = Flush { issued_ns, done_ns: now, issuer_woken_ns, issuer_running_ns, issued_tid, unused: 0 };
         return;
     }
     let Some((place, entry)) = find(M::address(request)) else { return };
@@ -342,16 +303,16 @@ fn finish_transfer(index: u32, disk: &Disk, request: &Request) {
 /// A request that asked for flushes is complete with them: adds up each, for whoever submitted it.
 #[inline(always)]
 fn finish_flushes(index: u32, disk: &Disk, request: &Request) {
-    let mut legs = [[0; 2]; 2];
+    let mut legs = [Flush::default(); 2];
     flush_legs(disk, request, &mut legs);
     let [before, after] = legs;
-    if before[1] != 0 {
-        observe(index, Kind::Flush, request, Phase::Queue, before[0].saturating_sub(request.allocated_ns), 0);
-        observe(index, Kind::Flush, request, Phase::Device, before[1].saturating_sub(before[0]), 0);
+    if before.done_ns != 0 {
+        observe(index, Kind::Flush, request, Phase::Queue, before.issued_ns.saturating_sub(request.allocated_ns), 0);
+        observe(index, Kind::Flush, request, Phase::Device, before.done_ns.saturating_sub(before.issued_ns), 0);
     }
-    if after[1] != 0 {
-        observe(index, Kind::Flush, request, Phase::Queue, after[0].saturating_sub(request.done_ns), 0);
-        observe(index, Kind::Flush, request, Phase::Device, after[1].saturating_sub(after[0]), 0);
+    if after.done_ns != 0 {
+        observe(index, Kind::Flush, request, Phase::Queue, after.issued_ns.saturating_sub(request.done_ns), 0);
+        observe(index, Kind::Flush, request, Phase::Device, after.done_ns.saturating_sub(after.issued_ns), 0);
     }
 }
 

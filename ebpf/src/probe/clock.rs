@@ -28,6 +28,16 @@ impl Cut {
             self.reached_ns = until_ns;
         }
     }
+    /// Gives the time until something was given to the driver to a part, but for the time in which the worker that gave it
+    /// was ready and did not run.
+    #[inline(always)]
+    pub fn advance_to_issue(&mut self, issued_ns: u64, part: Part, woken_ns: u64, running_ns: u64) {
+        if running_ns <= issued_ns {
+            self.advance(woken_ns, part);
+            self.advance(running_ns, Part::WorkerRunQueue);
+        }
+        self.advance(issued_ns, part);
+    }
     /// Gives the rest to a part.
     #[inline(always)]
     pub fn finish(&mut self, part: Part) {

@@ -6,14 +6,14 @@ use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::{COMPLETION_NS, RECENT, REQUESTS, STACK};
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Request, Role, Slot, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Flush, Request, Role, Slot, Submitter};
 
 use super::clock::{Cut, add_difference};
 use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, slot_of};
 use super::memory::{Memory, Object, current_tid, field, offset, peek, setting};
 use super::{names, sync};
 
-const PF_WQ_WORKER: u32 = 0x20;
+pub const PF_WQ_WORKER: u32 = 0x20;
 /// `REQ_FUA | REQ_PREFLUSH`, the same on all kernels that are supported.
 pub const FLUSH_LEGS: u32 = 1 << 17 | 1 << 18;
 /// Completed requests that are searched for the one that a worker finished.
@@ -34,7 +34,7 @@ struct Found {
     request: *const Request,
     /// Index of the request's disk plus one.
     disk: u32,
-    legs: [[u64; 2]; 2],
+    legs: [Flush; 2],
 }
 
 /// Hands out a wait that ends now, and tells it if it was long.
@@ -59,7 +59,7 @@ pub fn explain<M: Memory>(index: u32, slot: &mut Slot, now: u64, task: Object) {
 #[inline(always)]
 fn attribute(slot: &mut Slot, now: u64, waker: &Waker) -> Found {
     let mut cut = Cut { hands: &raw mut slot.hands, reached_ns: slot.since_ns, end_ns: now };
-    let mut found = Found { part: Part::Unlinked, request: NONE, disk: 0, legs: [[0; 2]; 2] };
+    let mut found = Found { part: Part::Unlinked, request: NONE, disk: 0, legs: [Flush::default(); 2] };
     let helper = slot_of(waker.tid);
     completed_here(slot, now, waker.tid, &mut found);
     if let Some((index, helper)) = &helper
@@ -126,34 +126,39 @@ fn cut_by_request(cut: &mut Cut, found: &mut Found, until_ns: u64) {
     {
         flush_legs(disk, request, &mut found.legs);
     }
-    let legs = &found.legs;
+    let [before, after] = &found.legs;
     cut.advance(request.allocated_ns, Part::BeforeSubmit);
-    cut.advance(legs[0][0], Part::FlushQueue);
-    cut.advance(legs[0][1], Part::FlushDevice);
-    cut.advance(request.issued_ns, Part::Queue);
+    flush(cut, before);
+    cut.advance_to_issue(request.issued_ns, Part::Queue, request.issuer_woken_ns, request.issuer_running_ns);
     cut.advance(request.done_ns, Part::Device);
-    cut.advance(legs[1][0], Part::FlushQueue);
-    cut.advance(legs[1][1], Part::FlushDevice);
+    flush(cut, after);
     cut.end_ns = end_ns;
-    found.part = if legs[0][1] | legs[1][1] != 0 { Part::FlushDevice } else { Part::Device };
+    found.part = if before.done_ns | after.done_ns != 0 { Part::FlushDevice } else { Part::Device };
+}
+
+/// Cuts a wait at a flush.
+#[inline(always)]
+fn flush(cut: &mut Cut, leg: &Flush) {
+    cut.advance_to_issue(leg.issued_ns, Part::FlushQueue, leg.issuer_woken_ns, leg.issuer_running_ns);
+    cut.advance(leg.done_ns, Part::FlushDevice);
 }
 
 /// The flushes before and after a request that asks for them: of the disk's last two, those that fit its stamps.
 #[inline(always)]
-pub fn flush_legs(disk: &Disk, request: &Request, legs: &mut [[u64; 2]; 2]) {
+pub fn flush_legs(disk: &Disk, request: &Request, legs: &mut [Flush; 2]) {
     let newest = disk.flushes[0];
     let former = disk.flushes[1];
     if request.issued_ns == 0 {
         // A bare flush: its only leg is the flush that has just completed.
-        if newest[1] > request.allocated_ns {
+        if newest.done_ns > request.allocated_ns {
             legs[0] = newest;
         }
-    } else if newest[0] >= request.done_ns && request.done_ns != 0 {
+    } else if newest.issued_ns >= request.done_ns && request.done_ns != 0 {
         legs[1] = newest;
-        if former[1] <= request.issued_ns && former[1] > request.allocated_ns {
+        if former.done_ns <= request.issued_ns && former.done_ns > request.allocated_ns {
             legs[0] = former;
         }
-    } else if newest[1] <= request.issued_ns && newest[1] > request.allocated_ns {
+    } else if newest.done_ns <= request.issued_ns && newest.done_ns > request.allocated_ns {
         legs[0] = newest;
     }
 }
@@ -236,7 +241,10 @@ fn tell_wait<M: Memory>(slot: &Slot, header: &Header, task: Object, waker: &Wake
             (&raw mut (*record).disk).write(disk(found.disk.wrapping_sub(1)).map_or(0, |disk| disk.dev));
             (&raw mut (*record).function).write(waker.function);
             (&raw mut (*record).waker).write(peek!(waker.task, task_comm: [u8; 16]));
-            (&raw mut (*record).flushes).write(found.legs);
+            let [before, after] = &found.legs;
+            let stamps = [[before.issued_ns, before.done_ns], [after.issued_ns, after.done_ns]];
+            (&raw mut (*record).flushes).write(stamps);
+            (&raw mut (*record).flush_tids).write([before.issued_tid, after.issued_tid]);
             for word in 0..size_of::<Request>() / 8 {
                 (&raw mut (*record).request).cast::<u64>().add(word).write_volatile(0);
             }

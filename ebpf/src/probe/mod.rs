@@ -13,6 +13,7 @@ mod link;
 mod maps;
 mod memory;
 mod names;
+mod page;
 mod sched;
 mod sync;
 mod writeback;
