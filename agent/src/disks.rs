@@ -91,7 +91,10 @@ impl View {
         let span_ns = now.saturating_sub(std::mem::replace(&mut self.from_ns, now));
         let written = self.tracer.written_back(now)?;
         let cache = memory::page_cache(&self.roots);
-        let lost = self.tracer.probes.counter(Counter::RequestUntracked) + self.tracer.missed_runs();
+        let probes = &self.tracer.probes;
+        let counted = [Counter::RequestUntracked, Counter::FlushUntracked, Counter::WrittenUntold];
+        let counted = counted.map(|counter| probes.counter(counter)).iter().sum::<u64>();
+        let lost = counted + probes.refused_disks() + self.tracer.missed_runs();
         let lost = lost.saturating_sub(std::mem::replace(&mut self.lost, lost));
         let mut shown = 0;
         for (index, dev) in self.tracer.probes.disks() {

@@ -119,6 +119,9 @@ pub struct Thread {
     pub pid: u32,
     pub role: Role,
     pub slot: u32,
+    /// Which of the slot's names this is.
+    #[serde(default)]
+    pub generation: u32,
     pub cgroup: u64,
     pub thread: String,
     pub process: String,

@@ -141,7 +141,9 @@ impl Metrics {
     fn start_at_zero(&self) {
         self.set_open_seconds(0.0);
         self.set_unwatched(0);
-        for kind in ["sync", "detail", "name", "request", "clock", "exit", "run", "disk"] {
+        for kind in
+            ["sync", "detail", "name", "request", "clock", "exit", "run", "disk", "helper", "flush", "writeback"]
+        {
             self.set_lost(kind, 0);
         }
     }
@@ -233,7 +235,7 @@ impl Metrics {
         self.probes.update(&ProbeLabels { probe: clean(probe) }, Level::default, |value| value.0 = level);
     }
 
-    /// Events lost since load: kind sync, detail, name, request, clock, exit, run or disk.
+    /// Events lost since load: see docs/metrics.md for the kinds.
     pub fn set_lost(&self, kind: &str, cumulative: u64) {
         self.lost.update(&LossLabels { kind: clean(kind) }, Count::default, |count| count.0 = cumulative);
     }

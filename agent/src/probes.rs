@@ -99,6 +99,10 @@ impl Probes {
         for slot in (1..SLOTS).rev() {
             free.push(slot, 0).map_err(|e| failed("filling the table of free slots", &e))?;
         }
+        let mut disks: Stack<_, u32> = map(&mut ebpf, "FREE_DISK")?;
+        for disk in (0..DISKS_LOWER).rev() {
+            disks.push(disk, 0).map_err(|e| failed("filling the table of free disks", &e))?;
+        }
         let kernel = kernel_types()?;
         let mut attached = Vec::new();
         for probe in PROBES {
@@ -184,9 +188,9 @@ impl Probes {
         Some(journal.tid)
     }
 
-    /// Leaves a thread out from its next sync on.
-    pub fn ignore(&mut self, slot: u32, tid: u32) -> Result<(), ProbesError> {
-        self.ignored.set(slot, tid, 0).map_err(|e| failed("leaving a thread out", &e))
+    /// Leaves a thread out from its next sync on, as long as it has the name of this generation.
+    pub fn ignore(&mut self, slot: u32, generation: u32) -> Result<(), ProbesError> {
+        self.ignored.set(slot, generation, 0).map_err(|e| failed("leaving a thread out", &e))
     }
 
     /// Watches the disk below a watched one, both by `major << 20 | minor`. False if there is no room.

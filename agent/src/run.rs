@@ -30,13 +30,16 @@ const COLLECT: Duration = Duration::from_secs(1);
 const COLLECT_WRITTEN: Duration = Duration::from_secs(5);
 /// A poll that is this late means that the daemon does not get to run: it is not healthy.
 const STALLED: Duration = Duration::from_secs(10);
-const LOST: [(&str, Counter); 6] = [
+const LOST: [(&str, Counter); 9] = [
     ("sync", Counter::LostSync),
     ("detail", Counter::LostDetail),
     ("name", Counter::LostName),
     ("request", Counter::RequestUntracked),
     ("clock", Counter::Torn),
     ("exit", Counter::ExitUnseen),
+    ("helper", Counter::HelperUnwatched),
+    ("flush", Counter::FlushUntracked),
+    ("writeback", Counter::WrittenUntold),
 ];
 
 /// Traces until a signal ends it.

@@ -8,7 +8,8 @@ use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use anyhow::Context;
-use fsyncscope_ebpf::part::BLOCKED;
+use fsyncscope_ebpf::event::End;
+use fsyncscope_ebpf::part::{BLOCKED, Part};
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::Stage;
 
@@ -34,8 +35,15 @@ use written::WrittenSoFar;
 pub const POLL: Duration = Duration::from_millis(100);
 /// What may leave a sync with less evidence than there was; the first counts whole syncs. A torn clock is not among it:
 /// that wait is a remainder.
-const LOSSES: [Counter; 5] =
-    [Counter::LostSync, Counter::LostDetail, Counter::LostName, Counter::RequestUntracked, Counter::ExitUnseen];
+const LOSSES: [Counter; 7] = [
+    Counter::LostSync,
+    Counter::LostDetail,
+    Counter::LostName,
+    Counter::RequestUntracked,
+    Counter::ExitUnseen,
+    Counter::HelperUnwatched,
+    Counter::FlushUntracked,
+];
 const OPEN_EVERY_NS: u64 = 1_000_000_000;
 
 /// What a poll hands out.
@@ -217,7 +225,7 @@ impl Tracer {
             hand_out(Outcome::Ended(former))?;
         }
         if !self.selectors.wants_thread(&thread.thread, &process) {
-            return Ok(self.probes.ignore(thread.slot, thread.tid)?);
+            return Ok(self.probes.ignore(thread.slot, thread.generation)?);
         }
         self.threads.insert(thread.tid, thread.clone());
         hand_out(Outcome::Began(thread.clone()))
@@ -305,6 +313,10 @@ impl Tracer {
         for thread in threads {
             let Some(slot) = self.probes.slot(thread.slot).filter(|slot| slot.tid == thread.tid) else { continue };
             if slot.stage != Stage::Inside as u32 || slot.start_ns > now {
+                continue;
+            }
+            // Where only the return is seen, one that runs may have returned long ago.
+            if slot.end != End::Event as u32 && slot.class == Part::OnCpu as u32 {
                 continue;
             }
             let age = now - slot.start_ns;

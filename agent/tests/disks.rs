@@ -67,6 +67,44 @@ fn every_request_of_a_disk_is_counted_once() {
 }
 
 #[test]
+fn flushes_that_overlap_count_for_who_asked() {
+    skip_if!(Format::Ext4.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("overlap");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 128);
+    let agent = Agent::disks(&["--every", "1s"]);
+    let mut first = Workload::new("first", disk.join("first.txn"));
+    first.count = Some(1);
+    first.clone().spawn().wait();
+    idle(&disk);
+    let (from, before) = (agent.syncs().len(), commits(&disk));
+    let journals: Vec<_> = (0..8)
+        .map(|number| {
+            let mut workload = Workload::new("journal", disk.join(&format!("{number}.txn")));
+            (workload.count, workload.think_us) = (Some(SYNCS), 0);
+            workload.spawn()
+        })
+        .collect();
+    journals.into_iter().for_each(|journal| drop(journal.wait()));
+    idle(&disk);
+    let commits = commits(&disk) - before;
+    let pictures = agent.interrupt().syncs.split_off(from);
+    let told = |submitter: &str| sum(&pictures, &disk, "flush", submitter, "/count");
+    eprintln!("{commits} commits, flushes: {} by the journal, {} by syncs", told("journal"), told("sync"));
+    // One before the commit's last block and one after it; now and then one more when the log's start is moved.
+    assert!((2 * commits..=2 * commits + 4).contains(&told("journal")), "not two flushes for each commit");
+    assert!(pictures.iter().all(|picture| picture["lost"] == 0), "something is lost");
+}
+
+/// Transactions that the journal of a filesystem has committed.
+fn commits(disk: &LoopFs) -> u64 {
+    let info = format!("/proc/fs/jbd2/{}-8/info", disk.device_name());
+    let text = std::fs::read_to_string(&info).expect("read the journal's counts");
+    let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    first.unwrap_or_else(|| panic!("no number of transactions in {info}: {text}"))
+}
+
+#[test]
 fn written_back_pages_have_their_file_their_reason_and_their_writer() {
     skip_if!(Format::Ext4WithoutJournal.missing());
     let stage = Stage::set("written");

@@ -13,7 +13,9 @@ use support::scratch::{Format, LoopFs, Scratch};
 use support::{Machine, wait_for};
 
 const NAMES: [&str; 2] = ["before-rename", "after-rename"];
-const SYNCS: usize = 5;
+const SYNCS: usize = 31;
+/// Shorter and longer than the time between two polls of the agent.
+const PAUSES_MS: [u64; 3] = [0, 30, 500];
 
 #[test]
 fn a_renamed_thread_is_wanted_by_the_name_that_it_has() {
@@ -21,19 +23,19 @@ fn a_renamed_thread_is_wanted_by_the_name_that_it_has() {
     let _machine = Machine::lock();
     let scratch = Scratch::new("renamed");
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4WithoutJournal, 64);
-    for wanted in NAMES {
+    for (wanted, pause_ms) in NAMES.iter().flat_map(|name| PAUSES_MS.map(|pause_ms| (*name, pause_ms))) {
         // A selector has to fit something that runs.
         let bearer = std::thread::Builder::new().name(wanted.into());
         let bearer = bearer.spawn(std::thread::park).expect("start a thread");
         let agent = Agent::watch(&["--threshold", "0", "--thread", wanted]);
-        let file = disk.join(wanted);
-        let renamed = std::thread::Builder::new().name(NAMES[0].into()).spawn(move || sync_under_both(&file));
+        let (file, pause) = (disk.join(wanted), Duration::from_millis(pause_ms));
+        let renamed = std::thread::Builder::new().name(NAMES[0].into()).spawn(move || sync_under_both(&file, pause));
         renamed.expect("start a thread").join().expect("the thread syncs");
         std::thread::sleep(Duration::from_millis(500));
         let ended = agent.interrupt();
         bearer.thread().unpark();
         let names: Vec<&str> = ended.syncs.iter().map(|sync| field::text(sync, "/thread/name")).collect();
-        assert_eq!(names, [wanted; SYNCS], "{:?}", ended.said);
+        assert_eq!(names, [wanted; SYNCS], "after {pause_ms} ms: {:?}", ended.said);
     }
 }
 
@@ -59,10 +61,10 @@ fn a_process_has_the_name_of_the_program_that_it_executes() {
 }
 
 /// Syncs a file under the thread's first name, then under the second.
-fn sync_under_both(path: &Path) {
+fn sync_under_both(path: &Path, pause: Duration) {
     sync(path);
-    // The agent hears of the thread, and leaves it out or not.
-    std::thread::sleep(Duration::from_millis(500));
+    // The agent hears of the first name before the second is taken, or after: neither may decide over the other.
+    std::thread::sleep(pause);
     let name = std::ffi::CString::new(NAMES[1]).expect("a name without a zero");
     // SAFETY: the name ends with a zero.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }, 0);

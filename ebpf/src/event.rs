@@ -83,7 +83,8 @@ pub struct ThreadRecord {
     pub tgid: u32,
     /// A [`crate::slot::Role`].
     pub role: u32,
-    pub flags: u32,
+    /// Which of the slot's names this is.
+    pub generation: u32,
     pub started_ns: u64,
     pub cgroup: u64,
     pub comm: [u8; 16],

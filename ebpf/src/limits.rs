@@ -18,6 +18,9 @@ pub const REQUESTS: u32 = 1 << 13;
 /// Pieces of a merged request that are looked at to see whether they are one file's; a longer one stays without a name.
 /// A file's own pages come in pieces of a megabyte, so more pieces than this are mostly many small files.
 pub const MERGED_BIOS: u32 = 8;
+/// Flushes that each disk remembers, to find those that a request asked for: more than overlap on a disk of many hardware
+/// queues.
+pub const FLUSHES: usize = 8;
 /// Completed requests that each disk remembers, to show what ran beside a slow sync.
 pub const RECENT: usize = 32;
 /// Files whose path was already told to the agent, direct-mapped; forgetting one costs telling it again.

@@ -50,15 +50,19 @@ pub enum Counter {
     Torn = 6,
     /// Sync records made.
     Syncs = 7,
-    /// Bytes written back that are in the sum of their reason, but not of any file.
+    /// Requests of the page cache that found no entry to be added to, neither their file's nor that of unknown files.
     WrittenUntold = 8,
     /// Disks that found no place: their requests are not linked.
     DiskUntracked = 9,
+    /// Kernel threads that would have explained waits and found no place, each time that one was met.
+    HelperUnwatched = 10,
+    /// Flushes that a request asked for and that are not among the disk's last.
+    FlushUntracked = 11,
 }
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: u32 = 10;
+    pub const COUNT: u32 = 12;
 }
 
 const _: () =

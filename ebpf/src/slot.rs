@@ -1,6 +1,6 @@
 //! What the kernel keeps of each watched task and disk. The agent reads it only to show what is open.
 
-use crate::limits::{BUCKETS, RECENT};
+use crate::limits::{BUCKETS, FLUSHES, RECENT};
 use crate::part::Hands;
 
 /// Why a task is watched.
@@ -184,8 +184,9 @@ pub struct Disk {
     /// `major << 20 | minor`; 0 for a free entry.
     pub dev: u32,
     pub in_flight: u32,
-    /// The last two flushes, newest first.
-    pub flushes: [Flush; 2],
+    /// Number of flushes done so far; the next one goes to `flushes[flushed % FLUSHES]`.
+    pub flushed: u64,
+    pub flushes: [Flush; FLUSHES],
     /// Number of requests completed so far; the next one goes to `recent[completed % RECENT]`.
     pub completed: u64,
     pub recent: [Request; RECENT],
@@ -252,6 +253,9 @@ pub struct Slot {
     pub end: u32,
     /// The agent was told of this task.
     pub told: u32,
+    /// Counts the names that this slot had, of all its tasks: what the agent refuses is one of them. From 1.
+    pub generation: u32,
+    pub unused: u32,
     /// Journal thread that `snapshot` is of, 0 for none.
     pub snapshot_of: u32,
     /// CPU that it last ran on.

@@ -85,6 +85,7 @@ fn thread(record: ThreadRecord) -> Event {
         pid: record.tgid,
         role,
         slot: record.header.slot,
+        generation: record.generation,
         cgroup: record.cgroup,
         thread: text(&record.comm),
         process: text(&record.process),

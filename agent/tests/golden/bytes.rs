@@ -50,7 +50,7 @@ fn sync() -> SyncRecord {
 fn thread(role: u32) -> ThreadRecord {
     let (comm, process) = (name("ForceWriteThrea"), name("java"));
     let header = header(Kind::Thread);
-    ThreadRecord { header, tid: 22, tgid: 21, role, flags: 0, started_ns: 5, cgroup: 77, comm, process }
+    ThreadRecord { header, tid: 22, tgid: 21, role, generation: 3, started_ns: 5, cgroup: 77, comm, process }
 }
 
 /// A file by its names from the leaf upwards, each with a zero behind it.

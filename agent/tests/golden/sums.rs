@@ -183,7 +183,16 @@ fn machine(round: u64) -> Timeline {
     timeline.add(Event::Disk(Disk { dev: DISK, name: "loop0".into(), lower, stacked: round.is_multiple_of(3) }));
     for (tid, role) in [(TID, Role::Sync), (JOURNAL, Role::Journal), (WORKER, Role::Worker)] {
         let (thread, process) = ("thread".into(), "process".into());
-        timeline.add(Event::Thread(Thread { tid, pid: tid, role, slot: tid, cgroup: 1, thread, process }));
+        timeline.add(Event::Thread(Thread {
+            tid,
+            pid: tid,
+            role,
+            slot: tid,
+            generation: 1,
+            cgroup: 1,
+            thread,
+            process,
+        }));
     }
     timeline
 }

@@ -1,7 +1,7 @@
 //! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
 
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{BUCKETS, REASON_UNKNOWN, RECENT, REQUESTS};
+use fsyncscope_ebpf::limits::{BUCKETS, FLUSHES, REASON_UNKNOWN, RECENT, REQUESTS};
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Flush, Kind, Phase, Request, Role, Stage, Submitter, disk_gate, latencies_place};
 
@@ -146,6 +146,8 @@ fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
     match slot_of(tid) {
         Some((_, slot)) if slot.role == Role::Journal as u32 => (Submitter::Journal, 0),
         Some((_, slot)) if slot.stage == Stage::Inside as u32 => (Submitter::Sync, 0),
+        // A thread of the kernel's own carries others' requests down, as those of RAID and encryption do.
+        _ if field!(M, M::current(), task_flags: u32) & PF_KTHREAD != 0 => (Submitter::Worker, 0),
         _ => (Submitter::Other, 0),
     }
 }
@@ -179,11 +181,15 @@ pub fn issued<M: Memory>(request: Object) {
     if field!(M, request, request_command: u32) & OPERATION == FLUSH {
         // Each hardware queue has a flush request of its own, and they overlap.
         let address = M::address(request);
-        if let Some(entry) = take(address) {
-            entry.address = address;
-            entry.request.issued_ns = now;
-            note_issuer::<M>(&mut entry.request);
-        }
+        let Some(entry) = take(address) else {
+            count(Counter::RequestUntracked);
+            return;
+        };
+        entry.address = address;
+        entry.request.allocated_ns = now;
+        entry.request.issued_ns = now;
+        entry.request.done_ns = 0;
+        note_issuer::<M>(&mut entry.request);
     } else if let Some((_, entry)) = find(M::address(request)) {
         entry.request.issued_ns = now;
         note_issuer::<M>(&mut entry.request);
@@ -223,8 +229,9 @@ pub fn completed<M: Memory>(request: Object) {
         let Some((_, entry)) = find(M::address(request)) else { return };
         entry.address = 0;
         let Request { issued_ns, issued_tid, issuer_woken_ns, issuer_running_ns, .. } = entry.request;
-        disk.flushes[1] = disk.flushes[0];
-        disk.flushes[0] = Flush { issued_ns, done_ns: now, issuer_woken_ns, issuer_running_ns, issued_tid, unused: 0 };
+        let flush = Flush { issued_ns, done_ns: now, issuer_woken_ns, issuer_running_ns, issued_tid, unused: 0 };
+        disk.flushes[disk.flushed as usize & (FLUSHES - 1)] = flush;
+        disk.flushed += 1;
         return;
     }
     let Some((place, entry)) = find(M::address(request)) else { return };
@@ -309,6 +316,9 @@ fn finish_flushes(index: u32, disk: &Disk, request: &Request) {
     if before.done_ns != 0 {
         observe(index, Kind::Flush, request, Phase::Queue, before.issued_ns.saturating_sub(request.allocated_ns), 0);
         observe(index, Kind::Flush, request, Phase::Device, before.done_ns.saturating_sub(before.issued_ns), 0);
+    }
+    if before.done_ns | after.done_ns == 0 && disk.flushed != 0 {
+        count(Counter::FlushUntracked);
     }
     if after.done_ns != 0 {
         observe(index, Kind::Flush, request, Phase::Queue, after.issued_ns.saturating_sub(request.done_ns), 0);

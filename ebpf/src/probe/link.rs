@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel as copy_bytes;
 use fsyncscope_ebpf::event::{Header, Kind, QueueRecord, WaitRecord};
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{COMPLETION_NS, RECENT, REQUESTS, STACK};
+use fsyncscope_ebpf::limits::{COMPLETION_NS, FLUSHES, RECENT, REQUESTS, STACK};
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Flush, Request, Role, Slot, Submitter};
@@ -15,7 +15,9 @@ use super::{names, sync};
 
 pub const PF_WQ_WORKER: u32 = 0x20;
 /// `REQ_FUA | REQ_PREFLUSH`, the same on all kernels that are supported.
-pub const FLUSH_LEGS: u32 = 1 << 17 | 1 << 18;
+pub const FLUSH_LEGS: u32 = 1 << 17 | PREFLUSH;
+/// `REQ_PREFLUSH`, the same too.
+const PREFLUSH: u32 = 1 << 18;
 /// Completed requests that are searched for the one that a worker finished.
 const SEARCHED: u64 = 8;
 const NONE: *const Request = core::ptr::null();
@@ -121,15 +123,21 @@ fn cut_by_request(cut: &mut Cut, found: &mut Found, until_ns: u64) {
         found.part = Part::Writeback;
         return;
     }
+    let mut flushes = false;
     if request.command & FLUSH_LEGS != 0
         && let Some(disk) = disk(found.disk.wrapping_sub(1))
     {
         flush_legs(disk, request, &mut found.legs);
+        // A disk that writes through its cache is never flushed.
+        flushes = disk.flushed != 0;
     }
     let [before, after] = &found.legs;
     cut.advance(request.allocated_ns, Part::BeforeSubmit);
     flush(cut, before);
-    cut.advance_to_issue(request.issued_ns, Part::Queue, request.issuer_woken_ns, request.issuer_running_ns);
+    // A request that wants a flush before its data, and of which none is known, was not only in line.
+    let unknown = request.command & PREFLUSH != 0 && before.done_ns == 0 && flushes;
+    let line = if unknown { Part::Unlinked } else { Part::Queue };
+    cut.advance_to_issue(request.issued_ns, line, request.issuer_woken_ns, request.issuer_running_ns);
     cut.advance(request.done_ns, Part::Device);
     flush(cut, after);
     cut.end_ns = end_ns;
@@ -143,23 +151,28 @@ fn flush(cut: &mut Cut, leg: &Flush) {
     cut.advance(leg.done_ns, Part::FlushDevice);
 }
 
-/// The flushes before and after a request that asks for them: of the disk's last two, those that fit its stamps.
+/// The flushes before and after a request that asks for them: of the disk's last, those that fit its stamps. A flush
+/// serves only who asked before it was given to the driver.
 #[inline(always)]
 pub fn flush_legs(disk: &Disk, request: &Request, legs: &mut [Flush; 2]) {
-    let newest = disk.flushes[0];
-    let former = disk.flushes[1];
-    if request.issued_ns == 0 {
-        // A bare flush: its only leg is the flush that has just completed.
-        if newest.done_ns > request.allocated_ns {
-            legs[0] = newest;
+    let mut back = 1;
+    while back <= FLUSHES as u64 {
+        let candidate = &disk.flushes[disk.flushed.wrapping_sub(back) as usize & (FLUSHES - 1)];
+        back += 1;
+        if candidate.done_ns == 0 {
+            break;
         }
-    } else if newest.issued_ns >= request.done_ns && request.done_ns != 0 {
-        legs[1] = newest;
-        if former.done_ns <= request.issued_ns && former.done_ns > request.allocated_ns {
-            legs[0] = former;
+        if candidate.issued_ns < request.allocated_ns {
+            continue;
         }
-    } else if newest.done_ns <= request.issued_ns && newest.done_ns > request.allocated_ns {
-        legs[0] = newest;
+        if request.issued_ns != 0 && candidate.issued_ns >= request.done_ns && request.done_ns != 0 {
+            // The first after its data.
+            legs[1] = *candidate;
+        } else if request.issued_ns == 0 || candidate.done_ns <= request.issued_ns {
+            // The last before its data. A bare flush has no data: what has just been done is its own.
+            legs[0] = *candidate;
+            break;
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf, Stack};
 use fsyncscope_ebpf::event::Header;
-use fsyncscope_ebpf::limits::{DISKS, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS, WRITTEN};
+use fsyncscope_ebpf::limits::{
+    DISKS, DISKS_LOWER, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS, WRITTEN,
+};
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Filesystem, Kind, Latencies, Phase, Request, Slot, Submitter, Written, WrittenKey};
 
@@ -22,7 +24,7 @@ pub static SLOT: Array<Slot> = Array::with_max_entries(SLOTS, 0);
 /// Free slots; the agent fills it before anything is attached.
 #[map]
 pub static FREE: Stack<u32> = Stack::with_max_entries(SLOTS, 0);
-/// Thread that the agent does not want, by slot.
+/// Generation of the name that the agent does not want, by slot; 0 for none.
 #[map]
 pub static IGNORED: Array<u32> = Array::with_max_entries(SLOTS, 0);
 #[map]
@@ -35,9 +37,9 @@ pub static DISK: Array<Disk> = Array::with_max_entries(DISKS, 0);
 /// Index plus one of the disk below each disk, 0 for none; the agent fills it.
 #[map]
 pub static LOWER_DISK: Array<u32> = Array::with_max_entries(DISKS, 0);
-/// Element 0: number of disks that the probes took.
+/// Free disks; the agent fills it before anything is attached.
 #[map]
-pub static DISK_COUNT: Array<u32> = Array::with_max_entries(1, 0);
+pub static FREE_DISK: Stack<u32> = Stack::with_max_entries(DISKS_LOWER, 0);
 #[map]
 pub static REQUEST: Array<Tracked> = Array::with_max_entries(REQUESTS, 0);
 #[map]
@@ -179,14 +181,8 @@ pub fn add(target: *mut u64, amount: u64) {
 /// Counts one thing that did not fit.
 #[inline(always)]
 pub fn count(counter: Counter) {
-    count_many(counter, 1);
-}
-
-/// Counts what did not fit.
-#[inline(always)]
-pub fn count_many(counter: Counter, amount: u64) {
     if let Some(value) = COUNTER.get_ptr_mut(counter as u32) {
-        add(value, amount);
+        add(value, 1);
     }
 }
 

@@ -7,7 +7,7 @@ use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Role, Slot, Stage};
 
-use super::maps::{FREE, IGNORED, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
+use super::maps::{FREE, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
 use super::memory::{Object, load, now_ns, offset, peek};
 
 /// Watches the current task in a role, or says that there is no room.
@@ -17,20 +17,30 @@ pub fn watch(task: Object, tid: u32, role: Role) -> Option<(u32, &'static mut Sl
         return Some(found);
     }
     if gate(tid) != 0 {
+        refused(role as u32);
         return None;
     }
     let index = create(task, tid, role as u32);
     if index == 0 { None } else { Some((index, slot(index)?)) }
 }
 
+/// A task finds no place. Of a thread that syncs each sync is counted; what a helper would explain stays a remainder.
+#[inline(always)]
+fn refused(role: u32) {
+    if role != Role::Sync as u32 {
+        count(Counter::HelperUnwatched);
+    }
+}
+
 /// Gives the current task a slot; 0 if there is no room. Not inlined, so that what runs always stays small in the cache.
 #[inline(never)]
 fn create(task: Object, tid: u32, role: u32) -> u32 {
-    let Ok(Some(index)) = FREE.pop() else { return 0 };
-    if index == 0 || index >= SLOTS {
+    let free = FREE.pop().ok().flatten().filter(|index| *index != 0 && *index < SLOTS);
+    let Some((index, fresh)) = free.and_then(|index| Some((index, slot(index)?))) else {
+        refused(role);
         return 0;
-    }
-    let Some(fresh) = slot(index) else { return 0 };
+    };
+    fresh.generation += 1;
     fresh.tid = tid;
     fresh.tgid = peek!(task, task_tgid: u32);
     fresh.role = role;
@@ -76,7 +86,7 @@ fn tell_thread(task: Object, index: u32, slot: &Slot) -> bool {
             (&raw mut (*record).tid).write(slot.tid);
             (&raw mut (*record).tgid).write(slot.tgid);
             (&raw mut (*record).role).write(slot.role);
-            (&raw mut (*record).flags).write(peek!(task, task_flags: u32));
+            (&raw mut (*record).generation).write(slot.generation);
             (&raw mut (*record).started_ns).write(peek!(task, task_start_time: u64));
             (&raw mut (*record).cgroup).write(bpf_get_current_cgroup_id());
             (&raw mut (*record).comm).write(peek!(task, task_comm: [u8; 16]));
@@ -86,15 +96,12 @@ fn tell_thread(task: Object, index: u32, slot: &Slot) -> bool {
 }
 
 /// A task gets another name, by its own wish or because it executes another program: it is told again at its next sync,
-/// and the agent judges anew whether it is wanted.
+/// and the agent judges anew whether it is wanted. What it refused is the former name, also if it hears of that later.
 #[inline(always)]
 pub fn renamed(tid: u32) {
-    let Some((index, slot)) = slot_of(tid) else { return };
+    let Some((_, slot)) = slot_of(tid) else { return };
     slot.told = 0;
-    if let Some(ignored) = IGNORED.get_ptr_mut(index) {
-        // SAFETY: an aligned word of the map.
-        unsafe { ignored.write_volatile(0) };
-    }
+    slot.generation += 1;
 }
 
 /// Forgets a task that ends.
@@ -105,7 +112,7 @@ pub fn exit(tid: u32) {
         super::sync::send(index, slot, 0);
     }
     if slot.stage == Stage::Inside as u32 && slot.end != End::Event as u32 {
-        super::sync::end_unseen(index, slot, now_ns());
+        super::sync::end_unseen(index, slot);
     }
     slot.stage = Stage::Outside as u32;
     if slot.role == Role::Journal as u32

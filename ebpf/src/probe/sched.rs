@@ -63,7 +63,7 @@ fn switched_out(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
             if slot.stage == Stage::Returning as u32 {
                 sync::send(index, slot, 0);
             } else {
-                sync::end_unseen(index, slot, now);
+                sync::end_unseen(index, slot);
             }
             return;
         }

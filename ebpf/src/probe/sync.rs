@@ -1,13 +1,13 @@
 //! Begin and end of each sync, its record, and the return to user mode after it.
 
 use fsyncscope_ebpf::event::{End, FilesystemRecord, Header, Kind, SyncRecord};
-use fsyncscope_ebpf::limits::{DISKS_LOWER, FILESYSTEMS};
+use fsyncscope_ebpf::limits::FILESYSTEMS;
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage, disk_gate};
 
 use super::clock::{copy, elapse};
-use super::maps::{DISK_COUNT, DISK_GATE, FILESYSTEM, IGNORED, add, count, disk, emit, slot_of};
+use super::maps::{DISK_GATE, FILESYSTEM, FREE_DISK, IGNORED, add, count, disk, emit, slot_of};
 use super::memory::{Memory, Object, current_tid, field, now_ns, offset, peek, registers, setting};
 use super::names;
 
@@ -26,7 +26,7 @@ pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
         count(Counter::Unwatched);
         return;
     };
-    if IGNORED.get(index).is_some_and(|tid| *tid == slot.tid) {
+    if IGNORED.get(index).is_some_and(|generation| *generation == slot.generation) {
         return;
     }
     names::tell_once(task, index, slot);
@@ -48,7 +48,7 @@ fn close_former(index: u32, slot: &mut Slot, now: u64) {
         if slot.end == End::Event as u32 {
             count(Counter::ExitUnseen);
         } else {
-            end_unseen(index, slot, now);
+            end_unseen(index, slot);
         }
     }
 }
@@ -160,18 +160,13 @@ pub fn watch_disk(block_device: Object) -> (u32, u32) {
         }
         return (dev, if is_own { open } else { 0 });
     }
-    let Some(taken) = DISK_COUNT.get_ptr_mut(0) else { return (dev, 0) };
-    // SAFETY: two first syncs at once may take the same index; then one disk's requests stay unlinked, and say so.
-    let place = unsafe { taken.read_volatile() };
-    if place >= DISKS_LOWER {
+    let Ok(Some(place)) = FREE_DISK.pop() else {
         count(Counter::DiskUntracked);
         return (dev, 0);
-    }
-    // SAFETY: as above.
-    unsafe { taken.write_volatile(place + 1) };
+    };
     if let Some(fresh) = disk(place) {
         fresh.dev = dev;
-        // SAFETY: as above.
+        // SAFETY: as above. Of two first syncs at once one's place stays unused.
         unsafe { gate.write_volatile(place + 1) };
     }
     (dev, place + 1)
@@ -212,11 +207,11 @@ pub fn returned(tid: u32) {
     send(index, slot, now);
 }
 
-/// The thread is somewhere else by now: its sync had ended without having slept.
+/// The thread is somewhere else by now: its sync had ended at some time since it last came to a CPU. What is sure of it is
+/// the time until then, which is none if it never slept: the rest may be user mode.
 #[inline(always)]
-pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
-    elapse(slot, now, Part::Unlinked);
-    slot.end_ns = now;
+pub fn end_unseen(index: u32, slot: &mut Slot) {
+    slot.end_ns = slot.since_ns;
     slot.end = End::Unseen as u32;
     send(index, slot, 0);
 }

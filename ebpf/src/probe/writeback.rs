@@ -5,7 +5,7 @@ use fsyncscope_ebpf::limits::REASONS;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Request, Role, Submitter, Written, WrittenKey};
 
-use super::maps::{WRITEBACK, WRITTEN_BACK, add, count_many, slot_of};
+use super::maps::{WRITEBACK, WRITTEN_BACK, add, count, slot_of};
 use super::memory::{Memory, Object, current_tid, offset, peek};
 use super::names;
 
@@ -42,7 +42,7 @@ pub fn wrote(index: u32, disk: &Disk, request: &Request) {
     let key = WrittenKey { inode, inode_dev, disk: disk.dev, submitter, reason: reason as u32 };
     // Without room for another file, its bytes go to those of files that are not known.
     if !add_to(&key, request) && !add_to(&WrittenKey { inode: 0, inode_dev: 0, ..key }, request) {
-        count_many(Counter::WrittenUntold, request.bytes as u64);
+        count(Counter::WrittenUntold);
     }
 }
 
