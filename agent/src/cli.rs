@@ -96,10 +96,10 @@ pub struct Watch {
     #[command(flatten)]
     pub tracing: Tracing,
     /// End after this time
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = span, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// End after this many syncs were shown
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     pub count: Option<u64>,
     /// One JSON object a line instead of text
     #[arg(long)]
@@ -114,7 +114,7 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464", env = "FSYNCSCOPE_LISTEN")]
     pub listen: SocketAddr,
     /// Lines of spikes a second at most; more are counted, not printed
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub lines: u32,
     /// Time for which a thread's series stay after its end, so that a last scrape sees them
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "60s", hide_short_help = true)]
@@ -127,7 +127,7 @@ pub struct Disks {
     #[arg(long, value_name = "DURATION", value_parser = interval, allow_hyphen_values = true, default_value = "5s")]
     pub every: Duration,
     /// End after this time
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = span, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// One JSON object a line instead of text
     #[arg(long)]
@@ -147,7 +147,7 @@ pub struct Doctor {
 #[derive(Args, Debug)]
 pub struct Cost {
     /// Time to measure
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "10s")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = span, allow_hyphen_values = true, default_value = "10s")]
     pub time: Duration,
     /// One JSON object instead of text
     #[arg(long)]
@@ -156,8 +156,8 @@ pub struct Cost {
 
 #[derive(Args, Debug)]
 pub struct Demo {
-    /// Time to wait for a spike
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30s")]
+    /// Time to wait for a spike beside the writer, at least 6 s
+    #[arg(long = "for", value_name = "DURATION", value_parser = span, allow_hyphen_values = true, default_value = "30s")]
     pub time: Duration,
 }
 
@@ -206,6 +206,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Err("a duration between 0 and 1000 hours is wanted".into());
     }
     Ok(Duration::from_nanos(ns as u64))
+}
+
+/// A duration in which something can happen.
+fn span(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time.is_zero() { Err("more than no time is wanted".into()) } else { Ok(time) }
 }
 
 /// A duration of a second or more.

@@ -3,6 +3,7 @@
 //! Leaves nothing behind, even if it is killed: the mount lives in a mount namespace of its own, the loop device is
 //! freed with its last user, the image has no name, and the actors die with their parent.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -39,23 +40,27 @@ pub fn demo(options: &Demo) -> anyhow::Result<ExitCode> {
         ..Tracing::default()
     };
     let mut tracer = Tracer::attach(&kernel, &tracing, &roots)?;
-    println!("A journal on {} appends 4 KiB and syncs, again and again.", stage.device());
+    say(&format!("A journal on {} appends 4 KiB and syncs, again and again.", stage.device()))?;
     let mut journal = Acting::start(Actor::Journal, stage.directory())?;
     let quiet = observe(&mut tracer, &mut journal, QUIET, |_| false)?;
-    println!("Alone: {}\n", quiet.sentence());
-    println!("Now a second process writes another file on the same disk.");
+    say(&format!("Alone: {}\n", quiet.sentence()))?;
+    say("Now a second process writes another file on the same disk.")?;
     let _writer = Acting::start(Actor::Writer, stage.directory())?;
     let began = Instant::now();
     let disturbed = observe(&mut tracer, &mut journal, options.time.max(DISTURBED), |seen| {
         began.elapsed() >= DISTURBED && seen.blamed.is_some()
     })?;
-    println!("Beside the writer: {}\n", disturbed.sentence());
+    say(&format!("Beside the writer: {}\n", disturbed.sentence()))?;
     let Some(spike) = disturbed.blamed.as_ref().or(disturbed.worst.as_ref()) else {
         anyhow::bail!("no sync took 1 ms in {:?}; the disk is too quiet for a demo, try it with --for 2m", options.time)
     };
-    print!("{}", report::block(spike, tracer.unix_offset_ns));
-    println!("\nYour own disk: fsyncscope watch");
+    say(&format!("{}\nYour own disk: fsyncscope watch", report::block(spike, tracer.unix_offset_ns)))?;
     Ok(if disturbed.blamed.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).context("could not write to stdout; keep its reader open")
 }
 
 /// Plays a role until the parent ends.

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Disks, Tracing};
 use crate::kernel::host::Roots;
+use crate::lines::reader_is_gone;
 use crate::names::memory;
 use crate::report::{self, DiskReport, Latency};
 use crate::start::{Instance, Kernel};
@@ -54,6 +55,9 @@ pub async fn disks(options: &Disks) -> anyhow::Result<ExitCode> {
             _ = terminate.recv() => true,
         };
         view.tracer.poll(|_| Ok(()))?;
+        if reader_is_gone() {
+            anyhow::bail!(CLOSED);
+        }
         if ended || Instant::now() >= next {
             next += options.every;
             view.show()?;

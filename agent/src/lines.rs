@@ -53,6 +53,14 @@ impl Lines {
     }
 }
 
+/// Whether nobody reads stdout any more, as after `| head -1`: a tracer should not work on until its next line.
+pub fn reader_is_gone() -> bool {
+    let mut stdout = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
+    // SAFETY: one descriptor, and no time to wait.
+    let ready = unsafe { libc::poll(&raw mut stdout, 1, 0) };
+    ready == 1 && stdout.revents & libc::POLLERR != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Lines, Put};

@@ -36,6 +36,13 @@ impl<W: Write> Recorder<W> {
     }
 }
 
+impl<W: Write> Recorder<W> {
+    /// Hands on what a buffer still holds.
+    pub fn finish(mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Reads a recording. A line that is no event is an error that names it; but a last line without its end was cut when
 /// the recorder was killed, and is left out.
 pub fn read(mut input: impl BufRead) -> impl Iterator<Item = Result<Event, String>> {

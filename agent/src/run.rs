@@ -79,6 +79,7 @@ pub async fn run(options: &Run) -> anyhow::Result<ExitCode> {
         }
     }
     daemon.poll()?;
+    daemon.tracer.finish()?;
     daemon.output.out.finish();
     Ok(ExitCode::SUCCESS)
 }

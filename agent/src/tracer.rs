@@ -44,6 +44,7 @@ const LOSSES: [Counter; 7] = [
     Counter::HelperUnwatched,
     Counter::FlushUntracked,
 ];
+const UNWRITABLE: &str = "could not write the recording; free some space or record elsewhere";
 const OPEN_EVERY_NS: u64 = 1_000_000_000;
 
 /// What a poll hands out.
@@ -93,12 +94,16 @@ impl Tracer {
     /// same priority it was seen to hold a journal thread up for 4.5 ms.
     pub fn attach(kernel: &Kernel, options: &Tracing, roots: &Roots) -> anyhow::Result<Self> {
         yield_to_others();
+        if let Some(path) = &options.record
+            && (path.is_dir() || !path.parent().is_some_and(|parent| parent.as_os_str().is_empty() || parent.is_dir()))
+        {
+            anyhow::bail!(unwritable(path));
+        }
         let selectors = Selectors::compile(&options.selectors)?;
         let probes = kernel.attach(&choice_of(options))?;
         // Only now: a start that is refused must not destroy an older recording.
         let recorder = options.record.as_deref().map(|path| {
-            let file =
-                File::create(path).with_context(|| format!("could not create the recording {}", path.display()))?;
+            let file = File::create(path).with_context(|| unwritable(path))?;
             anyhow::Ok(Recorder::new(BufWriter::new(file)))
         });
         let threshold_ns = options.threshold.as_nanos() as u64;
@@ -148,6 +153,11 @@ impl Tracer {
             self.look_for_open(now, &mut hand_out)?;
         }
         Ok(())
+    }
+
+    /// Writes what is left of a recording.
+    pub fn finish(&mut self) -> anyhow::Result<()> {
+        self.recorder.take().map_or(Ok(()), |recorder| recorder.finish().context(UNWRITABLE))
     }
 
     /// An error if selectors were given and syncs were seen, but none that they want.
@@ -265,7 +275,7 @@ impl Tracer {
     fn take(&mut self, event: Event) -> anyhow::Result<Option<Sync>> {
         if let Some(recorder) = &mut self.recorder {
             let written = recorder.write(&event);
-            let written = written.context("could not write the recording; free some space or record elsewhere")?;
+            let written = written.context(UNWRITABLE)?;
             if written == Recorded::NoRoom {
                 self.recorder = None;
                 let bytes = limits::RECORD_BYTES_MAX >> 20;
@@ -352,6 +362,13 @@ impl Tracer {
         }
         Ok(())
     }
+}
+
+fn unwritable(path: &std::path::Path) -> String {
+    format!(
+        "could not create the recording {}; name a file in a directory that exists and may be written",
+        path.display()
+    )
 }
 
 fn choice_of(options: &Tracing) -> Choice {

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context;
+use fsyncscope_ebpf::settings::Counter;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Watch;
 use crate::kernel::host::Roots;
+use crate::lines::reader_is_gone;
 use crate::report;
 use crate::start::{Instance, Kernel};
 use crate::tracer::{Outcome, POLL, Tracer};
@@ -41,13 +43,23 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
         };
         tracer.poll(|outcome| view.show(outcome))?;
         view.out.flush().context(CLOSED)?;
+        if reader_is_gone() {
+            anyhow::bail!(CLOSED);
+        }
         if ended {
             break;
         }
     }
+    tracer.finish()?;
     tracer.check_wanted()?;
-    let shown = view.shown;
-    writeln!(std::io::stderr(), "fsyncscope: {} syncs seen, {shown} shown", tracer.wanted)?;
+    let (shown, wanted) = (view.shown, tracer.wanted);
+    let [lost, unwatched] = [Counter::LostSync, Counter::Unwatched].map(|counter| tracer.probes.counter(counter));
+    let more = if lost + unwatched > 0 {
+        format!("; {lost} more were lost, and {unwatched} of threads beyond the bound not watched")
+    } else {
+        String::new()
+    };
+    writeln!(std::io::stderr(), "fsyncscope: {wanted} syncs seen, {shown} shown{more}")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -141,8 +141,8 @@ fn a_hogs_bursts_are_the_time_that_a_commit_waits_for_its_cpu() {
     };
     let workload = Workload::new(THREAD, disk.join("1.txn"));
     let shares = bursts_found(&scratch, workload, aside, "helper_not_scheduled");
-    // Half of each burst and more in half of the syncs; a commit has other CPUs' workers in its chain as well.
-    assert!(shares[shares.len() / 2] >= 0.5, "{shares:.2?}");
+    // In four of five syncs nine tenths of the burst; a commit has other CPUs' workers in its chain as well.
+    assert!(shares[shares.len() / 5] >= 0.9, "{shares:.2?}");
 }
 
 /// Runs a journal beside a hog for 12 s. Gives, for each sync that met a whole burst by the hog's own log, how much of it

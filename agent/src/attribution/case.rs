@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::breakdown::Breakdown;
 use super::cause::{Confidence, Culprit};
-use super::intervals::{length, merged};
+use super::intervals::{common, length, merged};
 use crate::event::{Delay, Wait};
 use crate::timeline::{Sync, Timeline};
 
@@ -36,12 +36,13 @@ impl Case<'_> {
         self.sync.waits.iter().chain(&self.sync.journal_waits)
     }
 
-    /// Time of the sync in which the thread, its journal thread or a kernel worker was seen to be ready and not running.
-    pub fn delayed_ns(&self) -> u64 {
-        let Sync { event, delays, journal_delays, worker_delays, .. } = self.sync;
+    /// Time in some windows in which the thread, its journal thread or a kernel worker was seen to be ready and not
+    /// running.
+    pub fn delayed_ns(&self, windows: Vec<(u64, u64)>) -> u64 {
+        let Sync { delays, journal_delays, worker_delays, .. } = self.sync;
         let all = delays.iter().chain(journal_delays).chain(worker_delays);
-        let inside = all.map(|delay| (delay.start_ns.max(event.start_ns), delay.end_ns.min(event.end_ns)));
-        length(&merged(inside.filter(|(from, until)| from < until).collect()))
+        let all = merged(all.map(|delay| (delay.start_ns, delay.end_ns)).collect());
+        length(&common(&all, &merged(windows)))
     }
 
     /// Who ran on the CPU that some delayed tasks waited for, and whether that accounts for most of the rows that the

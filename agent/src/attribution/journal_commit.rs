@@ -6,7 +6,7 @@
 use super::case::{Case, ms};
 use super::cause::{Confidence, Finding};
 use super::neighbours;
-use crate::event::Commit;
+use crate::event::{Commit, Wait};
 use fsyncscope_ebpf::part::Part;
 
 pub fn consider(case: &Case) -> Option<Finding> {
@@ -29,7 +29,8 @@ fn by_handle(case: &Case, explained_ns: u64) -> Option<Finding> {
         .sync
         .journal_waits
         .iter()
-        .filter(|wait| wait.request.is_none() && wait.function == 0 && wait.waker_tid != 0);
+        .filter(|wait| wait.request.is_none() && wait.function == 0 && wait.waker_tid != 0)
+        .filter(|wait| case.sync.commits.iter().any(|commit| is_locking(commit, wait)));
     let holder = waits.max_by_key(|wait| wait.end_ns.saturating_sub(wait.start_ns))?;
     Some(Finding {
         explained_ns,
@@ -38,6 +39,11 @@ fn by_handle(case: &Case, explained_ns: u64) -> Option<Finding> {
         evidence: vec![format!("the commit waited {} for operations that were still running", ms(explained_ns))],
         row: None,
     })
+}
+
+/// Whether the journal thread waited so while it closed the transaction.
+fn is_locking(commit: &Commit, wait: &Wait) -> bool {
+    commit.locking_ns != 0 && wait.start_ns < commit.flushing_ns && commit.locking_ns < wait.end_ns
 }
 
 /// Data of other files had to be written before the log.

@@ -23,7 +23,8 @@ pub fn consider(case: &Case) -> Option<Finding> {
     let (line, inside) = (case.ns(&LINE), case.ns(&INSIDE));
     // Before its request existed it was in no line: what kept it there is another question.
     let in_line = case.ns(&QUEUES).saturating_mul(2) >= case.sync.duration_ns();
-    let starved = case.delayed_ns().saturating_mul(4) >= case.sync.duration_ns();
+    let whole = (case.sync.event.start_ns, case.sync.event.end_ns);
+    let starved = case.delayed_ns(vec![whole]).saturating_mul(4) >= case.sync.duration_ns();
     let certain = in_line && !starved && !case.sync.disk.is_stacked();
     let mut evidence = vec![crowd.sentence(&case.sync.disk.name)];
     if crowd.depth > 0 {

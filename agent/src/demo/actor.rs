@@ -32,7 +32,8 @@ impl Acting {
             Actor::Journal => "journal",
             Actor::Writer => "writer",
         };
-        let program = std::env::current_exe().context("could not find the own program")?;
+        // The own program, also where it lies below the directory that is hidden by the stage.
+        let program = "/proc/self/exe";
         let child = Command::new(program).arg("demo-role").arg(role).arg(directory).stdin(Stdio::piped()).spawn();
         Ok(Self { child: child.context("could not start an actor of the demo")? })
     }

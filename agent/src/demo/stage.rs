@@ -1,6 +1,6 @@
 //! The scratch disk of the demo: a loop device with a journalled ext4, seen by this process and its children only.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,30 +19,30 @@ impl Stage {
     pub fn set() -> anyhow::Result<Self> {
         own_mounts().context("could not make a mount namespace for the scratch disk; run as root")?;
         let directory = std::env::temp_dir().join(format!("fsyncscope-demo-{}", std::process::id()));
-        std::fs::create_dir(&directory).with_context(|| {
-            format!("could not create {}; set TMPDIR to a directory with 1 GiB free", directory.display())
-        })?;
         let mut stage = Self { directory, device: String::new() };
         let image = stage.directory.with_extension("img");
-        let built = stage.build(&image);
+        let attached = Self::attach(&image);
         // The loop device keeps the image open; its name is not needed.
         drop(std::fs::remove_file(&image));
-        built.map(|()| stage)
+        stage.device = attached?;
+        stage.mount().map(|()| stage)
     }
 
-    fn build(&mut self, image: &Path) -> anyhow::Result<()> {
-        let directory = self.directory.clone();
+    /// Makes the image and its loop device.
+    fn attach(image: &Path) -> anyhow::Result<String> {
         tool("fallocate", &["--length".as_ref(), IMAGE_BYTES.as_ref(), image.as_os_str()])?;
         let lazy = "lazy_itable_init=0,lazy_journal_init=0";
         tool("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), "-E".as_ref(), lazy.as_ref(), image.as_os_str()])?;
         let shown = ["--find".as_ref(), "--show".as_ref(), "--direct-io=on".as_ref(), image.as_os_str()];
-        let device = tool("losetup", &shown)?.trim().to_owned();
-        let mounted = tool("mount", &[device.as_ref(), directory.as_os_str()]);
+        Ok(tool("losetup", &shown)?.trim().to_owned())
+    }
+
+    fn mount(&self) -> anyhow::Result<()> {
+        let Self { directory, device } = self;
+        let mounted = own_directory(directory).and_then(|()| tool("mount", &[device.as_ref(), directory.as_os_str()]));
         // With a user, this only marks the device to be freed with its last one.
         tool("losetup", &["--detach".as_ref(), device.as_ref()])?;
-        mounted?;
-        self.device = device;
-        Ok(())
+        mounted.map(|_| ())
     }
 
     pub fn directory(&self) -> &Path {
@@ -64,6 +64,15 @@ impl Drop for Stage {
     }
 }
 
+/// Makes the directory where no other process sees it, so that a sudden death leaves not even its name: over the directory
+/// for temporary files lies one in memory, in this process's own mount table.
+fn own_directory(directory: &Path) -> anyhow::Result<()> {
+    let parent = directory.parent().unwrap_or(Path::new("/tmp"));
+    let flags = ["-t", "tmpfs", "-o", "size=1m", "fsyncscope-demo"].map(OsStr::new);
+    tool("mount", &[&flags[..], &[parent.as_os_str()]].concat())?;
+    std::fs::create_dir(directory).with_context(|| format!("could not create {} in memory", directory.display()))
+}
+
 /// Gives this process a mount table that no other sees.
 fn own_mounts() -> std::io::Result<()> {
     // SAFETY: plain system calls on constant strings.
@@ -82,7 +91,7 @@ fn own_mounts() -> std::io::Result<()> {
     if results == [0, 0] { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-fn tool(name: &str, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {
+fn tool(name: &str, arguments: &[&OsStr]) -> anyhow::Result<String> {
     let output = Command::new(name)
         .args(arguments)
         .output()

@@ -143,7 +143,8 @@ pub fn disk_text(report: &DiskReport, unix_offset_ns: i64) -> String {
     let mut out = String::new();
     let on = if lower.is_empty() { String::new() } else { format!(", on {}", lower.join(", ")) };
     let until = utc((*until_ns as i64).saturating_add(unix_offset_ns));
-    let _ = writeln!(out, "{}{on}: {:.1} s until {until}; times in ms", disk.name, *span_ns as f64 / 1e9);
+    let span = *span_ns as f64 / 1e9;
+    wrap(&mut out, "", &format!("{}{on}: {span:.1} s until {until}; times in ms", disk.name));
     let _ = writeln!(out, "  requests           number       bytes  queue p50      p99  device p50      p99");
     for latency in latencies {
         let name = format!("{} by {}", latency.kind, latency.submitter);

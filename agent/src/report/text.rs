@@ -6,6 +6,8 @@ use super::OpenSync;
 use crate::attribution::{Breakdown, Cause, Confidence, Explanation, Row};
 use crate::timeline::Sync;
 
+/// Of a terminal.
+const COLUMNS: usize = 80;
 const WIDTH: usize = 76;
 const TITLE: usize = 48;
 /// Rows below this fraction are shown as one.
@@ -45,8 +47,10 @@ fn head(sync: &Sync, unix_offset_ns: i64, state: &str) -> String {
     let milliseconds = ((sync.duration_ns() + 500) / 1000) as f64 / 1e3;
     let who =
         if sync.process == event.thread { sync.process.clone() } else { format!("{} {}", sync.process, event.thread) };
-    let line = format!("{state}{milliseconds:.3} ms  {}  {who} (pid {}, tid {})", sync.operation, event.pid, event.tid);
-    let _ = writeln!(out, "{line}");
+    let line = format!("{state}{milliseconds:.3} ms  {}  {who}", sync.operation);
+    let numbers = format!("(pid {}, tid {})", event.pid, event.tid);
+    let fits = line.chars().count() + 1 + numbers.len() <= COLUMNS;
+    let _ = writeln!(out, "{line}{}{numbers}", if fits { " " } else { "\n  " });
     let path = sync.file.path.as_deref().unwrap_or("path not known");
     wrap(&mut out, "  file     ", &format!("{path} (inode {})", sync.file.inode));
     let on: Vec<&str> = sync.lower.iter().map(|disk| disk.name.as_str()).collect();
