@@ -1,6 +1,8 @@
 //! The pages that the sync waited for were being written by the flusher, not by the sync itself.
 //!
 //! Required: the request that ended the wait was submitted by page-cache writeback. Its reason is the kernel's own.
+//! Excluded: a request that the sync, its journal thread or anybody else submitted. Only likely where the device held
+//! those requests for half of the wait, since a slow device holds pages under writeback as well, and for a writer.
 
 use super::case::{Case, ms};
 use super::cause::{Confidence, Culprit, Finding};

@@ -1,8 +1,9 @@
 //! A kernel thread that the sync waited for was runnable, but did not run: the journal thread, or a worker.
 //!
 //! Required: run-queue time on the helper's own clock, of a worker before it gave a request or a flush to the driver, or
-//! of a stacked disk's worker inside the request that it served,
-//! more than the thread's own; that counts with it, since it is the same shortage.
+//! of a stacked disk's worker inside the request that it served, more than the thread's own; that counts with it, since
+//! it is the same shortage. Excluded: delays of kernel threads that neither woke the sync nor served, or gave to the
+//! driver, a request that it waited for.
 
 use super::case::{Case, HELPER_CPU, OWN_CPU, ms};
 use super::cause::{Confidence, Finding};

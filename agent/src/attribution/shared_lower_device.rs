@@ -1,6 +1,8 @@
 //! The sync's disk stands on another one that others kept busy, though its own queue was not crowded.
 //!
-//! Required: a stacked disk, and on the one below most of the traffic during the waits was another's.
+//! Required: a stacked disk, and on the one below most of the traffic during the waits was another's. Excluded by its
+//! place in the table: a crowd on the sync's own disk, and time for which kernel threads of the stack had no CPU, which
+//! is no longer device time here. Never certain.
 
 use super::case::Case;
 use super::cause::{Confidence, Finding};
