@@ -179,7 +179,7 @@ fn written_text(out: &mut String, written: &WrittenBack) {
     let by = if event.submitter == Source::Other { format!("by {} (tid {})", event.comm, event.tid) } else { by };
     let what = match subject {
         Subject::File { path: Some(path), .. } => path.clone(),
-        Subject::File { inode, path: None } => format!("a file that nobody has open (inode {inode})"),
+        Subject::File { inode, path: None } => format!("a file without a known name (inode {inode})"),
         Subject::Metadata => "the filesystem's own blocks".into(),
         Subject::Unknown => "several files, or one that is not known".into(),
     };

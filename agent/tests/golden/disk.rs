@@ -25,7 +25,7 @@ fn a_disk_is_shown_within_the_width_of_a_terminal() {
         "     4.0 MiB  /ledgers/current/3a.log, by the flusher kworker/u8:3, reason",
         "              background",
         "              <- open for writing by java (pid 9) and 1 more",
-        "     1.0 MiB  a file that nobody has open (inode 77), by dd (tid 12)",
+        "     1.0 MiB  a file without a known name (inode 77), by dd (tid 12)",
         "       8 KiB  the filesystem's own blocks, by the journal jbd2/loop7-8",
         "       4 KiB  several files, or one that is not known, by the worker",
         "              kworker/u8:3",
