@@ -26,6 +26,7 @@ mod throttled;
 pub use breakdown::{Breakdown, Row, names as part_names};
 pub use cause::{Cause, Confidence, Culprit, Verdict};
 pub use flusher_writeback::reason as writeback_reason;
+pub use neighbours::writer_class;
 pub use stack::meaning as stack_meaning;
 
 use case::{Case, ms};

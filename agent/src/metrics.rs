@@ -23,7 +23,6 @@ use crate::limits;
 
 pub use encode::Format;
 pub use file_class::file_class;
-pub use fsyncscope_ebpf::slot::Phase as BlockPhase;
 pub use labels::{BlockLabels, SyncLabels, WrittenLabels};
 pub use values::LOG2_BUCKETS;
 

@@ -11,9 +11,7 @@ mod errno;
 mod open;
 mod text;
 
-pub use disks::{
-    DiskReport, KINDS, Latency, SUBMITTERS, disk_json, disk_text, page_cache, reason, submitter, writer_class,
-};
+pub use disks::{DiskReport, KINDS, Latency, SUBMITTERS, disk_json, disk_text, page_cache, reason, submitter};
 pub use errno::name as errno_name;
 pub use open::OpenSync;
 pub use text::{block, open_block};

@@ -11,7 +11,7 @@ use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Latencies, Phase};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::attribution::{Breakdown, writeback_reason};
+use crate::attribution::{Breakdown, writeback_reason, writer_class};
 use crate::cli::Run;
 use crate::event::Thread;
 use crate::kernel::host::Roots;
@@ -220,7 +220,7 @@ impl Daemon {
                     Subject::Metadata => "metadata".into(),
                     Subject::File { path: None, .. } | Subject::Unknown => "unknown".into(),
                 },
-                writer: report::writer_class(&written.writers).into(),
+                writer: writer_class(&written.writers).into(),
             };
             self.metrics.add_written_back(&labels, written.event.bytes);
         }

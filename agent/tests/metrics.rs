@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fsyncscope::limits;
-use fsyncscope::metrics::{BlockLabels, BlockPhase, Metrics, SyncLabels};
+use fsyncscope::metrics::{BlockLabels, Metrics, SyncLabels};
 use fsyncscope::serve;
+use fsyncscope_ebpf::slot::Phase;
 
 use support::{catalogue, filled, http, tool};
 
@@ -59,8 +60,8 @@ fn a_hundred_thousand_label_sets_stay_within_the_cap() {
         metrics.set_lost(&labels.thread, i);
         if i % 50 == 0 {
             let block = BlockLabels { device: labels.process.clone(), kind: "write", submitter: "sync" };
-            metrics.set_block_histogram(&block, BlockPhase::Queue, &[i; 24], i);
-            metrics.set_block_histogram(&block, BlockPhase::Device, &[i; 24], i);
+            metrics.set_block_histogram(&block, Phase::Queue, &[i; 24], i);
+            metrics.set_block_histogram(&block, Phase::Device, &[i; 24], i);
             metrics.set_probe(&labels.process, fsyncscope::metrics::ProbeState::Missing);
         }
     }

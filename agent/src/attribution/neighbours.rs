@@ -128,6 +128,15 @@ fn is_metadata_of(request: &Request) -> bool {
     request.inode != 0 && request.inode_dev >> 20 == 0
 }
 
+/// One word for the processes that have a file open for writing.
+pub fn writer_class(writers: &[Writer]) -> &str {
+    match writers {
+        [] => "none",
+        [first, rest @ ..] if rest.iter().all(|writer| writer.name == first.name) => &first.name,
+        _ => "several",
+    }
+}
+
 /// A thread that is known by its number and name, under its process's name if that is known.
 pub fn task(case: &Case, tid: u32, thread: &str, did: &str) -> Culprit {
     match case.names.process_of(tid) {
@@ -155,14 +164,10 @@ fn culprit(case: &Case, key: &Key, share: &Share) -> Culprit {
                 [only] => {
                     Culprit::new(&only.name, format!("{} (pid {}) writing {path}: {amount}{via}", only.name, only.pid))
                 }
-                [first, rest @ ..] => {
-                    let same = rest.iter().all(|writer| writer.name == first.name);
-                    let class = if same { first.name.as_str() } else { "several" };
-                    Culprit::new(
-                        class,
-                        format!("one of {} writers of {path}, such as {}: {amount}{via}", writers.len(), first.name),
-                    )
-                }
+                [first, ..] => Culprit::new(
+                    writer_class(writers),
+                    format!("one of {} writers of {path}, such as {}: {amount}{via}", writers.len(), first.name),
+                ),
             }
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::text::{utc, wrap};
 use crate::attribution::writeback_reason;
-use crate::event::{self, Disk, PageCache, Source, Writer};
+use crate::event::{self, Disk, PageCache, Source};
 use crate::timeline::{Subject, WrittenBack};
 
 /// Kinds of requests and their words.
@@ -67,15 +67,6 @@ pub fn submitter(source: Source) -> &'static str {
 /// Why the flusher wrote; others have no reason of their own.
 pub fn reason(written: &event::WrittenBack) -> Option<&'static str> {
     (written.submitter == Source::Flusher).then(|| writeback_reason(written.reason))
-}
-
-/// One word for the processes that have a file open for writing.
-pub fn writer_class(writers: &[Writer]) -> &str {
-    match writers {
-        [] => "none",
-        [first, rest @ ..] if rest.iter().all(|writer| writer.name == first.name) => &first.name,
-        _ => "several",
-    }
 }
 
 /// One JSON object. The schema is docs/json.md.

@@ -1,7 +1,8 @@
 //! Fills every metric as a node under load would: a journal whose syncs are mostly fast and sometimes slow.
 
 use fsyncscope::event::PageCache;
-use fsyncscope::metrics::{BlockLabels, BlockPhase, Metrics, ProbeState, SyncLabels, WrittenLabels, file_class};
+use fsyncscope::metrics::{BlockLabels, Metrics, ProbeState, SyncLabels, WrittenLabels, file_class};
+use fsyncscope_ebpf::slot::Phase;
 
 const PARTS: [&str; 6] = ["on_cpu", "run_queue", "queue", "device", "flush_device", "remainder"];
 
@@ -66,8 +67,8 @@ fn blocks(metrics: &Metrics, step: u64) {
     for (kind, submitter) in [("write", "sync"), ("write", "flusher"), ("flush", "journal"), ("read", "other")] {
         let labels = BlockLabels { device: "loop0".into(), kind, submitter };
         let buckets: Vec<u64> = (0..24).map(|i| if (5..12).contains(&i) { step * (12 - i) } else { 0 }).collect();
-        metrics.set_block_histogram(&labels, BlockPhase::Queue, &buckets, step * 1_000_000);
-        metrics.set_block_histogram(&labels, BlockPhase::Device, &buckets, step * 3_000_000);
+        metrics.set_block_histogram(&labels, Phase::Queue, &buckets, step * 1_000_000);
+        metrics.set_block_histogram(&labels, Phase::Device, &buckets, step * 3_000_000);
     }
 }
 

@@ -158,7 +158,10 @@ pub fn absorbed<M: Memory>(request: Object) {
     let Some((_, disk)) = watched_disk::<M>(request) else { return };
     if let Some((_, entry)) = find(M::address(request)) {
         entry.address = 0;
-        add_in_flight(disk, -1);
+        // What is left over from a request that was done is in flight no more.
+        if entry.request.done_ns == 0 {
+            add_in_flight(disk, -1);
+        }
     }
 }
 
@@ -186,7 +189,6 @@ pub fn issued<M: Memory>(request: Object) {
             return;
         };
         entry.address = address;
-        entry.request.allocated_ns = now;
         entry.request.issued_ns = now;
         entry.request.done_ns = 0;
         note_issuer::<M>(&mut entry.request);
