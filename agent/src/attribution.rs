@@ -20,6 +20,7 @@ mod neighbours;
 mod queue_behind;
 mod shared_lower_device;
 mod stack;
+mod stacked;
 mod thread_not_scheduled;
 mod throttled;
 
@@ -66,14 +67,6 @@ pub fn explain(sync: Sync, names: &Timeline) -> Explanation {
     breakdown.note("remainder", stack::note(unexplained, names));
     breakdown.note("before_submit", stack::note(sync.waits.iter().filter(late_request), names));
     breakdown.note("journal_before_submit", stack::note(sync.journal_waits.iter().filter(late_request), names));
-    for (row, waits, part) in [
-        ("device", &sync.waits, Part::Device),
-        ("flush_device", &sync.waits, Part::FlushDevice),
-        ("journal_device", &sync.journal_waits, Part::Device),
-        ("journal_flush_device", &sync.journal_waits, Part::FlushDevice),
-    ] {
-        breakdown.note(row, breakdown::note_below(&sync, waits, part));
-    }
     breakdown.note("worker", worked(&sync.waits, names));
     breakdown.note("journal_worker", worked(&sync.journal_waits, names));
     let mut verdict = judge(&Case { sync: &sync, breakdown: &breakdown, names });

@@ -115,6 +115,55 @@ fn assert_called_throttled(syncs: &[Value]) {
 }
 
 #[test]
+fn a_busy_disk_below_is_where_the_time_of_a_stacked_one_went() {
+    const NEIGHBOUR: &str = "neighbour";
+    skip_if!(Format::Ext4WithoutJournal.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("below");
+    let lower = LoopFs::alone(&scratch, "lower", Format::Ext4WithoutJournal, 256);
+    let disk = LoopFs::stacked(&scratch, "disk", Format::Ext4WithoutJournal, 64, &lower);
+    let mut workload = Workload::new(THREAD, disk.join("1.txn"));
+    workload.place = Place::Within(1 << 20);
+    let journal = Child::start(Role::Journal(workload), "journal", scratch.join("book"));
+    let agent = Agent::watch(&["--threshold", "0", "--process", "journal"]);
+    std::thread::sleep(Duration::from_secs(3));
+    let control = agent.syncs();
+    let writer = Direct {
+        file: lower.join("segment.data"),
+        direction: Direction::Write,
+        chunk: 16 << 20,
+        region: 128 << 20,
+        pause_us: 0,
+    };
+    let writer = Child::start(Role::Direct(writer), NEIGHBOUR, scratch.join("writer"));
+    std::thread::sleep(Duration::from_millis(200));
+    let from = agent.syncs().len();
+    std::thread::sleep(Duration::from_secs(3));
+    let busy = agent.syncs().split_off(from);
+    writer.stop();
+    journal.stop();
+    agent.interrupt().syncs.iter().for_each(assert_whole);
+
+    let part = |name: &'static str| {
+        mean(&busy, |sync| field::part_ns(sync, name)) - mean(&control, |sync| field::part_ns(sync, name))
+    };
+    let excess = mean(&busy, field::duration_ns) - mean(&control, field::duration_ns);
+    let below: f64 = ["lower_queue", "lower_device", "lower_flush"].map(part).iter().sum();
+    // The kernel threads between the two disks may be kept from a CPU; the rest is what the upper disk does itself.
+    let (workers, rest) = (part("worker_run_queue"), part("device") + part("flush_device"));
+    let blamed = |sync: &&Value| field::text(sync, "/cause") == "shared_lower_device";
+    let named = busy.iter().filter(blamed).filter(|sync| sync["culprit"]["class"] == NEIGHBOUR).count();
+    eprintln!(
+        "{} syncs, {excess:.0} ns more: {below:.0} below, {workers:.0} of workers, {rest:.0} above; {named} name the neighbour",
+        busy.len()
+    );
+    assert!(excess > 2e6, "the neighbour was not felt");
+    assert!(below >= 0.7 * excess && below + workers >= 0.8 * excess && rest <= 0.05 * excess);
+    assert!(named * 10 >= busy.len() * 8, "{named} of {} name the neighbour", busy.len());
+    assert_nobody_blamed(control.iter().chain(busy.iter().filter(|sync| !blamed(sync))));
+}
+
+#[test]
 fn a_hogs_bursts_are_the_time_that_a_journal_waits_for_its_cpu() {
     let scratch = Scratch::new("hog");
     // A real disk completes a request in an interrupt, also under a hog. A loop device's completion is a worker's work,

@@ -48,6 +48,9 @@ impl Submitter {
     pub const COUNT: usize = 6;
 }
 
+/// `REQ_PREFLUSH` in a request's command, the same on all kernels that are supported: it wants a flush before its data.
+pub const PREFLUSH: u32 = 1 << 18;
+
 /// One request of a watched disk. Times are CLOCK_MONOTONIC in ns, 0 for "not yet".
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

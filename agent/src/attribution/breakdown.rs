@@ -1,11 +1,9 @@
 //! The rows of a sync: what its thread's clock gained, the wait for the journal opened into the journal thread's own
-//! clock, and a stacked device's time opened into its worker's run queue.
+//! clock, and a stacked disk's time opened into the disk below and its workers' run queue.
 
 use fsyncscope_ebpf::part::{Hands, Part};
 
-use super::case::ms;
-use super::intervals::{common, length, merged};
-use crate::event::{Request, Source, Wait};
+use super::stacked::{self, BELOW};
 use crate::timeline::Sync;
 
 /// One row.
@@ -58,7 +56,7 @@ const REMAINDER: (&str, &str) = ("remainder", "unexplained");
 
 /// Words of all rows, for metrics and documents.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let hands = [0, 1].into_iter().flat_map(|side| NAMES.iter().map(move |names| names[side].0));
+    let hands = [0, 1].into_iter().flat_map(|side| NAMES.iter().chain(&BELOW).map(move |names| names[side].0));
     let mut seen: Vec<&str> = Vec::new();
     hands.filter(move |name| {
         let fresh = *name != "journal_unseen" && !seen.contains(name);
@@ -77,13 +75,11 @@ impl Breakdown {
         let waited = std::mem::take(&mut own[Part::Journal as usize]).min(whole_ns);
         let unseen = fit(&mut journal, waited);
         let missing = fit(&mut own, whole_ns - waited);
-        if sync.disk.is_stacked() {
-            open_stacked(&mut own, &sync.waits, sync);
-            open_stacked(&mut journal, &sync.journal_waits, sync);
-        }
+        let below = stacked::open(&mut own, &sync.waits, sync);
+        let journal_below = stacked::open(&mut journal, &sync.journal_waits, sync);
         let mut breakdown = Self { rows: Vec::new(), whole_ns };
-        breakdown.add(&own, 0);
-        breakdown.add(&journal, 1);
+        breakdown.add(&own, &below, 0);
+        breakdown.add(&journal, &journal_below, 1);
         breakdown.put(REMAINDER, unseen + missing);
         let (remainder, known) = breakdown.rows.into_iter().partition(|row| row.name == REMAINDER.0);
         breakdown.rows = known;
@@ -108,8 +104,11 @@ impl Breakdown {
         }
     }
 
-    fn add(&mut self, hands: &Hands, side: usize) {
-        for (names, ns) in NAMES.iter().zip(hands) {
+    fn add(&mut self, hands: &Hands, below: &[u64; BELOW.len()], side: usize) {
+        let rows: Vec<_> = NAMES.iter().zip(hands).collect();
+        let (upto_device, rest) = rows.split_at(Part::FlushDevice as usize + 1);
+        let below: Vec<_> = BELOW.iter().zip(below).collect();
+        for (names, ns) in [upto_device, &below, rest].concat() {
             self.put(names[side], *ns);
         }
     }
@@ -135,57 +134,4 @@ fn fit(hands: &mut Hands, whole: u64) -> u64 {
         sum -= off;
     }
     (whole - sum) as u64
-}
-
-/// Moves device time of a stacked disk to the run queue of the kernel threads that serve it: as far as one of them was
-/// delayed within the request, and no disk below had a request of theirs at that time.
-fn open_stacked(hands: &mut Hands, waits: &[Wait], sync: &Sync) {
-    let delays = sync.worker_delays.iter().filter(|delay| sync.servants.contains(&delay.tid));
-    let delayed = merged(delays.map(|delay| (delay.start_ns, delay.end_ns)).collect());
-    let busy = below(sync);
-    for (service, part) in waits.iter().flat_map(services) {
-        let late = common(&delayed, &[service]);
-        let moved = (length(&late) - length(&common(&late, &busy))).min(hands[part as usize]);
-        hands[part as usize] -= moved;
-        hands[Part::WorkerRunQueue as usize] += moved;
-    }
-}
-
-/// Times at which a disk below was with a request of the kernel threads that serve the sync's disk. A bare flush counts
-/// from its submission: it is never issued itself.
-fn below(sync: &Sync) -> Vec<(u64, u64)> {
-    let requests = sync.queues.iter().filter(|queue| queue.disk != sync.disk.dev).flat_map(|queue| &queue.recent);
-    let served = requests.filter(|request| sync.servants.contains(&request.tid));
-    let began = |request: &Request| if request.issued_ns == 0 { request.allocated_ns } else { request.issued_ns };
-    merged(served.map(|request| (began(request), request.done_ns)).collect())
-}
-
-/// How much of the device time of a stacked disk was with the disks below it, for its row.
-pub(super) fn note_below(sync: &Sync, waits: &[Wait], wanted: Part) -> Option<String> {
-    // The flusher's requests stand in a row of their own.
-    let flushed = |wait: &&Wait| wait.request.as_ref().is_some_and(|request| request.submitter == Source::Flusher);
-    let own = waits.iter().filter(|wait| !flushed(wait));
-    let services: Vec<(u64, u64)> =
-        own.flat_map(services).filter(|(_, part)| *part == wanted).map(|(service, _)| service).collect();
-    let services = merged(services);
-    if sync.lower.is_empty() || services.is_empty() {
-        return None;
-    }
-    let with_it = length(&common(&services, &below(sync)));
-    let names: Vec<&str> = sync.lower.iter().map(|disk| disk.name.as_str()).collect();
-    let (whole, names) = (ms(length(&services)), names.join(", "));
-    Some(match with_it {
-        0 => format!("of the long waits' {whole} no part was seen on {names} below"),
-        _ => format!("of the long waits' {whole} the disk below, {names}, had it for {}", ms(with_it)),
-    })
-}
-
-/// Times at which a wait's request, and the flushes around it, were with the device.
-fn services(wait: &Wait) -> impl Iterator<Item = ((u64, u64), Part)> {
-    let request = wait.request.iter().map(|request| ((request.issued_ns, request.done_ns), Part::Device));
-    let flushes = wait.flushes.iter().map(|[issued, done]| ((*issued, *done), Part::FlushDevice));
-    let inside = |from: u64, until: u64| (from.max(wait.start_ns), until.min(wait.end_ns));
-    let times: Vec<_> = request.chain(flushes).filter(|((issued, _), _)| *issued != 0).collect();
-    let clipped = times.into_iter().map(move |((from, until), part)| (inside(from, until), part));
-    clipped.filter(|((from, until), _)| from < until)
 }

@@ -12,6 +12,19 @@ use crate::timeline::{Sync, Timeline};
 pub const OWN_CPU: [&str; 2] = ["run_queue", "preempted"];
 pub const HELPER_CPU: [&str; 4] =
     ["journal_run_queue", "journal_preempted", "worker_run_queue", "journal_worker_run_queue"];
+/// Rows in which a request was with a device: the sync's own disk, or one below it, in its line or inside.
+pub const INSIDE: [&str; 10] = [
+    "device",
+    "flush_device",
+    "lower_queue",
+    "lower_device",
+    "lower_flush",
+    "journal_device",
+    "journal_flush_device",
+    "journal_lower_queue",
+    "journal_lower_device",
+    "journal_lower_flush",
+];
 
 /// A sync under examination.
 pub struct Case<'a> {

@@ -1,8 +1,9 @@
 //! The device took long for the sync's own requests, much longer than it usually does, and nobody else kept it busy.
 //!
 //! Required: one write or flush at least four times slower than the median of that kind on the disk, over enough of
-//! them; it explains the time of its kind. On a stacked disk, a disk below was slow as well. Excluded: others' traffic on
-//! any of them. Never certain: what happens inside a device is not seen.
+//! them; it explains the time of its kind. On a stacked disk, one below that is not stacked itself was slow as well.
+//! Excluded: others' traffic on any of them, for a quarter of the waits or still there at the end of one. Never certain:
+//! what happens inside a device is not seen.
 
 use super::case::{Case, ms};
 use super::cause::{Confidence, Culprit, Finding};
@@ -12,28 +13,34 @@ use crate::timeline::Kind;
 
 const SLOWER: u64 = 4;
 const REQUESTS_MIN: usize = 32;
-const WRITES: [&str; 2] = ["device", "journal_device"];
-const FLUSHES: [&str; 2] = ["flush_device", "journal_flush_device"];
+const WRITES: [&str; 4] = ["device", "lower_device", "journal_device", "journal_lower_device"];
+const FLUSHES: [&str; 4] = ["flush_device", "lower_flush", "journal_flush_device", "journal_lower_flush"];
 
 pub fn consider(case: &Case) -> Option<Finding> {
     let mut disks = std::iter::once(&case.sync.disk).chain(&case.sync.lower);
-    if disks.any(|disk| neighbours::on_disk(case, disk.dev).crowd()) {
+    if disks.any(|disk| neighbours::on_disk(case, disk.dev).present()) {
         return None;
     }
     let writes = outlier(case, Kind::Write, slowest_write(case)).map(|sentence| (sentence, WRITES));
     let flushes = outlier(case, Kind::Flush, slowest_flush(case)).map(|sentence| (sentence, FLUSHES));
-    let found: Vec<(String, [&'static str; 2])> = [writes, flushes].into_iter().flatten().collect();
+    let found: Vec<(String, [&'static str; 4])> = [writes, flushes].into_iter().flatten().collect();
     let rows: Vec<&'static str> = found.iter().flat_map(|(_, rows)| *rows).collect();
     let explained_ns = case.ns(&rows);
     if explained_ns == 0 {
         return None;
     }
+    let row = case.largest(&rows);
+    let below = case.sync.lower.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ");
+    let disk = match row {
+        Some(row) if row.contains("lower") => format!("{below}, below {}", case.sync.disk.name),
+        _ => format!("{} itself", case.sync.disk.name),
+    };
     Some(Finding {
         explained_ns,
         confidence: Confidence::Likely,
-        culprit: Some(Culprit::new("device", format!("{} itself", case.sync.disk.name))),
+        culprit: Some(Culprit::new("device", disk)),
         evidence: found.into_iter().map(|(sentence, _)| sentence).collect(),
-        row: case.largest(&rows),
+        row,
     })
 }
 
@@ -62,9 +69,10 @@ fn slowest_flush(case: &Case) -> u64 {
 }
 
 /// The longest time that a disk below was with a request while the sync waited. A stacked disk is kernel threads and
-/// the disks below it: where those were quick, the time is not the device's.
+/// the disks below it: where those were quick, or are stacked themselves, the time is not the device's.
 fn lower_took(case: &Case) -> u64 {
-    let below = case.sync.queues.iter().filter(|queue| case.sync.lower.iter().any(|disk| disk.dev == queue.disk));
+    let real = |dev: u32| case.sync.lower.iter().any(|disk| disk.dev == dev && !disk.is_stacked());
+    let below = case.sync.queues.iter().filter(|queue| real(queue.disk));
     // A bare flush is never issued itself: its time begins when it was submitted.
     let began = |request: &Request| if request.issued_ns == 0 { request.allocated_ns } else { request.issued_ns };
     let beside =

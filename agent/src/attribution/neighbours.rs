@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::case::Case;
 use super::cause::Culprit;
 use super::intervals::{common, length, merged};
-use crate::event::{Request, Source, Writer};
+use crate::event::{Queue, Request, Source, Writer};
 
 /// What identifies a neighbour: the file, or the submitting task where no file is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +35,8 @@ pub struct Neighbours {
     pub covered_ns: u64,
     /// All of the sync's long request waits.
     pub waited_ns: u64,
+    /// At the end of some wait the disk held requests that were not the sync's own, and that none of its pictures shows.
+    pub holds_others: bool,
     /// Most requests that were in flight when one of the sync's own was submitted.
     pub depth: u32,
 }
@@ -45,7 +47,7 @@ pub fn on_disk(case: &Case, disk: u32) -> Neighbours {
     let mut seen = HashSet::new();
     let mut shares: BTreeMap<Key, Share> = BTreeMap::new();
     let mut busy: Vec<(u64, u64)> = Vec::new();
-    let mut own_bytes = 0;
+    let mut own: Vec<&Request> = Vec::new();
     for request in case.sync.queues.iter().filter(|queue| queue.disk == disk).flat_map(|queue| &queue.recent) {
         let overlaps = windows.iter().any(|(from, until)| request.allocated_ns < *until && *from < request.done_ns);
         if !overlaps || !seen.insert((request.allocated_ns, request.tid, request.done_ns, request.bytes)) {
@@ -59,7 +61,7 @@ pub fn on_disk(case: &Case, disk: u32) -> Neighbours {
                 share.flushed_by_kernel |= request.submitter == Source::Flusher;
                 busy.push((request.allocated_ns, request.done_ns));
             }
-            None => own_bytes += u64::from(request.bytes),
+            None => own.push(request),
         }
     }
     let heaviest = shares.iter().max_by_key(|(_, share)| (share.bytes, share.requests));
@@ -67,7 +69,8 @@ pub fn on_disk(case: &Case, disk: u32) -> Neighbours {
         culprit: heaviest.map(|(key, share)| culprit(case, key, share)),
         foreign_requests: shares.values().map(|share| share.requests).sum(),
         foreign_bytes: shares.values().map(|share| share.bytes).sum(),
-        own_bytes,
+        own_bytes: own.iter().map(|request| u64::from(request.bytes)).sum(),
+        holds_others: case.sync.queues.iter().any(|queue| queue.disk == disk && holds_others(queue, &own)),
         covered_ns: length(&common(&windows, &merged(busy))),
         waited_ns: length(&windows),
         depth: case
@@ -88,6 +91,11 @@ impl Neighbours {
             && self.waited_ns > 0
     }
 
+    /// Whether others had any traffic there that mattered, so that a slow request is no proof of a slow device.
+    pub fn present(&self) -> bool {
+        self.holds_others || self.foreign_requests > 0 && self.covered_ns.saturating_mul(4) >= self.waited_ns
+    }
+
     pub fn sentence(&self, disk: &str) -> String {
         format!(
             "{} requests of others ({} KiB, against {} KiB of its own) ran on {disk} during {:.0} % of its waits",
@@ -97,6 +105,12 @@ impl Neighbours {
             100.0 * self.covered_ns as f64 / self.waited_ns.max(1) as f64
         )
     }
+}
+
+/// Whether a disk holds more at the time of a picture than what later turned out to be the sync's own.
+fn holds_others(queue: &Queue, own: &[&Request]) -> bool {
+    let held = own.iter().filter(|request| request.allocated_ns < queue.time_ns && queue.time_ns < request.done_ns);
+    u64::from(queue.in_flight) > held.count() as u64
 }
 
 /// Times at which the sync or its journal thread waited for a request, in order and merged.

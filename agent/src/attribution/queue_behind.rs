@@ -5,13 +5,12 @@
 //! certain where the line may have stood for want of a CPU: on a stacked disk, which kernel threads serve, and where
 //! anybody whom the sync waited for was ready to run for a quarter of it.
 
-use super::case::Case;
+use super::case::{Case, INSIDE};
 use super::cause::{Confidence, Finding};
 use super::neighbours;
 
 const LINE: [&str; 6] =
     ["before_submit", "queue", "flush_queue", "journal_before_submit", "journal_queue", "journal_flush_queue"];
-const INSIDE: [&str; 4] = ["device", "flush_device", "journal_device", "journal_flush_device"];
 
 const QUEUES: [&str; 4] = ["queue", "flush_queue", "journal_queue", "journal_flush_queue"];
 

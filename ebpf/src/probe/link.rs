@@ -6,7 +6,7 @@ use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::{COMPLETION_NS, FLUSHES, RECENT, REQUESTS, STACK};
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Flush, Request, Role, Slot, Submitter};
+use fsyncscope_ebpf::slot::{Disk, Flush, PREFLUSH, Request, Role, Slot, Submitter};
 
 use super::clock::{Cut, add_difference};
 use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, slot_of};
@@ -16,8 +16,6 @@ use super::{names, sync};
 pub const PF_WQ_WORKER: u32 = 0x20;
 /// `REQ_FUA | REQ_PREFLUSH`, the same on all kernels that are supported.
 pub const FLUSH_LEGS: u32 = 1 << 17 | PREFLUSH;
-/// `REQ_PREFLUSH`, the same too.
-const PREFLUSH: u32 = 1 << 18;
 /// Completed requests that are searched for the one that a worker finished.
 const SEARCHED: u64 = 8;
 const NONE: *const Request = core::ptr::null();
