@@ -17,6 +17,7 @@ pub mod http;
 pub mod interference;
 pub mod journal;
 pub mod manifest;
+pub mod mapping;
 pub mod metrics;
 pub mod oracle;
 pub mod pod;

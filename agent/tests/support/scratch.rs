@@ -19,13 +19,24 @@ pub enum Format {
     Ext4,
     Ext4WithoutJournal,
     Xfs,
+    Btrfs,
 }
 
 impl Format {
+    /// The smallest disk that its tools make one on, and has room for a test's files.
+    pub fn mebibytes(self) -> u64 {
+        match self {
+            Self::Ext4 | Self::Ext4WithoutJournal => 128,
+            Self::Xfs => 320,
+            Self::Btrfs => 512,
+        }
+    }
+
     fn program(self) -> &'static str {
         match self {
             Self::Ext4 | Self::Ext4WithoutJournal => "mkfs.ext4",
             Self::Xfs => "mkfs.xfs",
+            Self::Btrfs => "mkfs.btrfs",
         }
     }
 
@@ -35,7 +46,7 @@ impl Format {
         match self {
             Self::Ext4 => &["-q", "-F", "-E", EAGER],
             Self::Ext4WithoutJournal => &["-q", "-F", "-E", EAGER, "-O", "^has_journal"],
-            Self::Xfs => &["-q", "-f"],
+            Self::Xfs | Self::Btrfs => &["-q", "-f"],
         }
     }
 
@@ -43,6 +54,7 @@ impl Format {
         match self {
             Self::Ext4 | Self::Ext4WithoutJournal => "ext4",
             Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
         }
     }
 
