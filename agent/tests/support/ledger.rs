@@ -2,6 +2,7 @@
 //! file, device and result, and how far the durations lie apart. Only compares; it neither runs nor asserts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -10,7 +11,7 @@ use super::agent::field;
 use super::client::{Client, Entry};
 use super::doors::{About, Call, Door, Span};
 use super::means::Known;
-use super::scratch::{Format, LoopFs};
+use super::scratch::Format;
 use super::verdict::is_whole;
 
 /// A client that has ended, and its book.
@@ -70,6 +71,15 @@ impl Distance {
     }
 }
 
+impl fmt::Display for Distance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { word, span: _, calls, records, unseen, median_ns, p99_ns, max_ns, book_ns } = self;
+        let [median, p99, max, book] = [median_ns, p99_ns, max_ns, book_ns].map(|ns| *ns as f64 / 1e3);
+        write!(formatter, "{calls} {word} of {records}, {unseen} without an end; {book:.1} us by the book; ")?;
+        write!(formatter, "apart {median:.1} us, p99 {p99:.1}, max {max:.1}")
+    }
+}
+
 impl Account {
     /// The door and the shape, for people.
     pub fn name(&self) -> String {
@@ -92,7 +102,7 @@ impl Account {
     }
 
     /// Compares all records of the client's process with its book.
-    pub fn compare(&self, syncs: &[Value], disk: &LoopFs, format: Format) -> (Faults, Vec<Distance>) {
+    pub fn compare(&self, syncs: &[Value], device: (u32, u32), format: Format) -> (Faults, Vec<Distance>) {
         let mut faults = Faults::default();
         for entry in self.book.iter().filter(|entry| entry.error != 0) {
             faults.add("calls of the client that failed", || format!("{entry:?}"));
@@ -115,7 +125,7 @@ impl Account {
                 continue;
             }
             for (owed, sync) in owed.iter().zip(&told) {
-                self.check(owed, sync, disk, format, &mut faults);
+                self.check(owed, sync, device, format, &mut faults);
             }
             let mut told = told.into_iter();
             for entry in entries {
@@ -131,7 +141,7 @@ impl Account {
         (faults, calls.map(|(number, call)| distance(call, &of_call(number))).collect())
     }
 
-    fn check(&self, owed: &Owed, sync: &Value, disk: &LoopFs, format: Format, faults: &mut Faults) {
+    fn check(&self, owed: &Owed, sync: &Value, device: (u32, u32), format: Format, faults: &mut Faults) {
         let Owed { entry, call, known } = owed;
         let mut demand = |holds: bool, kind: &str| {
             if !holds {
@@ -150,7 +160,7 @@ impl Account {
         demand(sync["result"] == result, "another result");
         demand(field::duration_ns(sync) <= entry.duration_ns(), "longer than the call");
         if call.about != About::Machine {
-            let (major, minor) = disk.number();
+            let (major, minor) = device;
             demand(sync["device"]["major"] == major && sync["device"]["minor"] == minor, "another device");
         }
         match known {
