@@ -138,7 +138,9 @@ impl Account {
         }
         let calls = Door::named(&self.client.door).calls.iter().enumerate();
         let of_call = |number: usize| took.iter().filter(|took| took.call == number).copied().collect::<Vec<_>>();
-        (faults, calls.map(|(number, call)| distance(call, &of_call(number))).collect())
+        // Calls of which too few or too many records were told have no durations to compare.
+        let distances = calls.map(|(number, call)| distance(call, &of_call(number)));
+        (faults, distances.filter(|distance| distance.calls > 0).collect())
     }
 
     fn check(&self, owed: &Owed, sync: &Value, device: (u32, u32), format: Format, faults: &mut Faults) {
