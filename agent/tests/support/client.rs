@@ -151,7 +151,8 @@ impl Client {
     /// One thread's share.
     fn go(&self, door: &Door, own: usize, share: u64, mut page: Page, wait: impl FnOnce()) {
         let shape = self.shape.name();
-        let site = Site { directory: self.directory.clone(), stem: format!("{}.{shape}.{own}", door.name) };
+        let site =
+            Site { directory: self.directory.clone(), stem: format!("{}.{shape}", door.name), thread: own as u64 };
         let mut means = (door.open)(&site);
         let (tid, known) = (own_tid(), means.known());
         let thread = std::thread::current()

@@ -88,11 +88,11 @@ pub const DOORS: [Door; 19] = [
             Written::before(site, &[Written::sync_file_range])
         })
     },
-    // What a broker does with its journal: durable first, then out of the page cache.
+    // What a broker does with its journal: durable first, then out of the page cache, while other threads sync the file.
     Door {
         flag: SYSCALLS,
         ..door("fadvise", &[file("fdatasync", "fdatasync"), file("fadvise", "fadvise64")], |site| {
-            Written::before(site, &[Written::fdatasync, Written::drop_from_cache])
+            Written::shared(site, &[Written::fdatasync, Written::drop_from_cache])
         })
     },
     door("io_uring", &[file("fsync", "io_uring_enter")], |site| Ring::open(site, Submitted::Fsync)),

@@ -19,11 +19,18 @@ pub const DATA: [u8; BYTES] = [0x6a; BYTES];
 pub struct Site {
     pub directory: PathBuf,
     pub stem: String,
+    /// Which thread of its process.
+    pub thread: u64,
 }
 
 impl Site {
     fn path(&self, number: usize) -> PathBuf {
-        self.directory.join(format!("{}.{number}", self.stem))
+        self.directory.join(format!("{}.{}.{number}", self.stem, self.thread))
+    }
+
+    /// The same for all threads.
+    fn shared_path(&self) -> PathBuf {
+        self.directory.join(&self.stem)
     }
 }
 
@@ -70,6 +77,8 @@ pub struct Written {
     path: PathBuf,
     filled: Filled,
     steps: &'static [Step],
+    /// Where this thread's part of the file begins; of a file of its own, nothing.
+    part: Option<u64>,
     /// Where the bytes of the present operation begin.
     pub offset: u64,
 }
@@ -78,6 +87,15 @@ impl Written {
     /// Written by plain writes, then each step is one call.
     pub fn before(site: &Site, steps: &'static [Step]) -> Box<dyn Means> {
         Box::new(Self::open(site, 0, Filled::Before, steps))
+    }
+
+    /// The same in one file of all threads, each in its own part of it: what one does, others sync meanwhile.
+    pub fn shared(site: &Site, steps: &'static [Step]) -> Box<dyn Means> {
+        let path = site.shared_path();
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.expect("create the client's file");
+        let part = Some(site.thread * REGION);
+        Box::new(Self { file, path, filled: Filled::Before, steps, part, offset: 0 })
     }
 
     /// The same, and the blocks of each write are allocated before it.
@@ -98,13 +116,13 @@ impl Written {
     fn open(site: &Site, flags: i32, filled: Filled, steps: &'static [Step]) -> Self {
         let path = site.path(0);
         let file = OpenOptions::new().write(true).create_new(true).custom_flags(flags).open(&path);
-        Self { file: file.expect("create the client's file"), path, filled, steps, offset: 0 }
+        Self { file: file.expect("create the client's file"), path, filled, steps, part: None, offset: 0 }
     }
 
     /// Goes on to the next place, without a write.
     pub fn advance(&mut self, number: u64) {
-        self.offset = number * BYTES as u64 % REGION;
-        if self.offset == 0 {
+        self.offset = self.part.unwrap_or_default() + number * BYTES as u64 % REGION;
+        if self.offset == 0 && self.part.is_none() {
             self.file.set_len(0).expect("empty the client's file");
         }
     }
