@@ -65,7 +65,7 @@ impl Distance {
     /// Within 20 us and 2 % at the median, and seen to their ends as a rule.
     pub fn is_allowed(&self) -> bool {
         let Self { span, calls, unseen, median_ns, book_ns, .. } = self;
-        // On XFS the first of two syncs of one call has no end that is seen.
+        // Without an event for it, the first of two syncs of one call has no end that is seen.
         let seen = unseen * 2 < *calls || self.records > 1;
         seen && (*span == Span::Within || *median_ns <= 20_000 + book_ns / 50)
     }
@@ -158,7 +158,7 @@ impl Account {
         // The event of XFS does not say whether only data must be durable, which tells the two kinds of writes apart.
         let unsure = format == Format::Xfs && call.word == "o_dsync" && word == "o_sync";
         demand(word == call.word || unsure, &format!("called {word}"));
-        let result = if format == Format::Xfs { Value::Null } else { Value::from(0) };
+        let result = if has_exit_event(format) { Value::from(0) } else { Value::Null };
         demand(sync["result"] == result, "another result");
         demand(field::duration_ns(sync) <= entry.duration_ns(), "longer than the call");
         if call.about != About::Machine {
@@ -182,9 +182,14 @@ fn has_no_file(sync: &Value) -> bool {
     sync["file"].is_null() || sync["file"]["inode"].as_u64().is_none_or(|inode| inode == 0)
 }
 
-/// The duration of a sync whose end was seen. On XFS that is the return to user mode.
+/// True where the filesystem itself tells the end of a sync, and its result. Elsewhere the end is the return to user mode.
+fn has_exit_event(format: Format) -> bool {
+    matches!(format, Format::Ext4 | Format::Ext4WithoutJournal)
+}
+
+/// The duration of a sync whose end was seen.
 fn seen_ns(sync: &Value, format: Format) -> Option<u64> {
-    let seen = format != Format::Xfs || !sync["after_ns"].is_null();
+    let seen = has_exit_event(format) || !sync["after_ns"].is_null();
     seen.then(|| field::duration_ns(sync))
 }
 
