@@ -86,6 +86,14 @@ layout! {
     request_bytes = request.__data_len: 4 required,
     request_command = request.cmd_flags: 4 required,
     request_bio = request.bio: 8 required,
+    /// Since 5.12 a bio has a block device.
+    bio_device = bio.bi_bdev: 8 optional,
+    /// Until 5.11 it had the whole disk.
+    bio_disk = bio.bi_disk: 8 optional,
+    bio_command = bio.bi_opf: 4 optional,
+    bio_place = bio.bi_iter: 0 optional,
+    place_sector = bvec_iter.bi_sector: 8 optional,
+    place_bytes = bvec_iter.bi_size: 4 optional,
     bio_next = bio.bi_next: 8 required,
     bio_vectors = bio.bi_io_vec: 8 required,
     vector_page = bio_vec.bv_page: 8 required,

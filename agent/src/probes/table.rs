@@ -2,6 +2,8 @@
 //!
 //! Architecture invariant: a tracepoint is named here and nowhere else in the agent.
 
+use fsyncscope_ebpf::layout::Layout;
+
 /// One tracepoint that a program attaches to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -46,7 +48,7 @@ impl Probe {
             "sched_switch" => Shown::Sleep,
             "sched_waking" => Shown::WakeUp,
             "block_rq_issue" | "block_rq_complete" => Shown::Transfer,
-            "block_io_start" => Shown::Submitter,
+            "block_io_start" | "block_getrq" => Shown::Submitter,
             "rseq_update" => Shown::Return,
             "ext4_sync_file_enter" | "ext4_sync_file_exit" => Shown::Sync("ext4"),
             "xfs_file_fsync" => Shown::SyncStart("xfs"),
@@ -56,11 +58,25 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// Place in the table of kernel facts of the row without which it would tell nonsense: its type is in a module, and
+    /// not every kernel describes those.
+    pub fn reads(&self) -> Option<usize> {
+        let row = |owner, name| Layout::FIELDS.iter().position(|field| field.owner == owner && field.name == name);
+        match self.name {
+            "xfs_file_fsync" => row("xfs_inode", "i_vnode"),
+            _ => None,
+        }
+    }
+}
+
 /// Whether the tracer is of use without a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Required,
     Optional,
+    /// Attached only where the kernel lacks the tracepoint of this other probe, whose place in the list it then takes.
+    InPlaceOf(&'static str),
     /// One of the filesystems that can be traced; at least one of them is required.
     Filesystem,
 }
@@ -70,7 +86,7 @@ const fn probe(name: &'static str, raw: &'static str, need: Need, lost: &'static
 }
 
 /// All probes, in the order in which they are attached: those that begin a sync come last, so that the first sync that
-/// is seen is seen whole.
+/// is seen is seen whole; one that stands in for another comes after that.
 pub const PROBES: &[Probe] = &[
     probe("sched_process_exit", "sched_process_exit_raw", Need::Required, "ended threads would fill the table"),
     probe("sched_switch", "sched_switch_raw", Need::Required, "no sync can be broken down"),
@@ -81,6 +97,12 @@ pub const PROBES: &[Probe] = &[
         "block_io_start",
         "block_io_start_raw",
         Need::Optional,
+        "no request can be linked, nor its submitter and file named",
+    ),
+    probe(
+        "block_getrq",
+        "block_getrq_raw",
+        Need::InPlaceOf("block_io_start"),
         "no request can be linked, nor its submitter and file named",
     ),
     probe(

@@ -63,7 +63,7 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING, 0);
 /// A request in flight.
 #[repr(C)]
 pub struct Tracked {
-    /// Address of the kernel's request, 0 for a free entry.
+    /// Address that the kernel's request is known by, 0 for a free entry.
     pub address: u64,
     pub disk: u32,
     pub unused: u32,

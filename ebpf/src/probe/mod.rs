@@ -14,11 +14,12 @@ mod maps;
 mod memory;
 mod names;
 mod page;
+mod request;
 mod sched;
 mod sync;
 mod writeback;
 
-use memory::{Arguments, Memory, Object, Probed, Typed, current_tid, field, offset, setting};
+use memory::{Arguments, Memory, Object, Probed, Typed, argument_behind, current_tid, field, offset, setting};
 
 macro_rules! probe {
     ($($(#[$doc:meta])* $name:ident, $raw:ident => |$memory:ident, $context:ident| $body:expr;)*) => { $(
@@ -61,9 +62,11 @@ probe! {
         sync::enter::<M>(inode, core::ptr::null(), 0, End::Return)
     };
     block_io_start, block_io_start_raw => |M, context| block::started::<M>(context.argument(0));
+    block_getrq, block_getrq_raw => |M, context| {
+        block::started_with::<M>(argument_behind(&context, setting!(getrq_has_queue: u32)))
+    };
     block_rq_issue, block_rq_issue_raw => |M, context| {
-        let request: Object = if setting!(issue_has_queue: u32) != 0 { context.argument(1) } else { context.argument(0) };
-        block::issued::<M>(request)
+        block::issued::<M>(argument_behind(&context, setting!(issue_has_queue: u32)))
     };
     block_rq_complete, block_rq_complete_raw => |M, context| block::completed::<M>(context.argument(0));
     block_rq_merge, block_rq_merge_raw => |M, context| block::absorbed::<M>(context.argument(0));
