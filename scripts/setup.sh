@@ -22,7 +22,8 @@ readonly linker_build=(llvm-22-dev)
 readonly agent_build=(gcc libc6-dev make git ca-certificates e2fsprogs mount util-linux kmod procps)
 # What the tests bring to life or ask as an oracle.
 readonly tests=(strace bpftool systemd postgresql postgresql-contrib prometheus podman buildah runc catatonit
-    xfsprogs btrfs-progs python3 python3-venv python3-pip)
+    xfsprogs btrfs-progs python3 python3-venv python3-pip
+    qemu-system-x86 cpio xz-utils binutils)
 
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
