@@ -72,7 +72,7 @@ fn load_modules() {
 }
 
 /// The disk of a serial number.
-fn disk(serial: &str) -> PathBuf {
+pub fn disk(serial: &str) -> PathBuf {
     let is_it = |name: &str| {
         let told = fs::read_to_string(Path::new("/sys/block").join(name).join("device/serial"));
         told.is_ok_and(|told| told.trim() == serial)

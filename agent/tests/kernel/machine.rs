@@ -3,15 +3,16 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::fetch::Kernel;
 use super::jobs::Job;
+use super::support::process::{Process, tail};
 use super::support::scratch::Scratch;
-use super::support::{missing, run, skipped, wait_for};
+use super::support::{missing, run, skipped};
 use super::{guest, image};
 
 /// A boot takes 5 to 8 s where the machine is idle, and a job of some thousand syncs half a minute.
@@ -39,10 +40,10 @@ pub fn answer(kernel: &Kernel, job: &Job) -> Option<Value> {
     let scratch = Scratch::new("kernel");
     let archive = image::make(&fetched, scratch.path());
     make_disks(&scratch);
-    let machine = Machine::start(&fetched.image, &archive, &scratch, job);
-    let ended = machine.wait(JOB_TAKES_AT_MOST);
+    let mut machine = start(&fetched.image, &archive, &scratch, job);
+    let ended = machine.wait(JOB_TAKES_AT_MOST).is_some();
     let console = fs::read_to_string(scratch.join("console")).unwrap_or_default();
-    let said = || console.lines().rev().take(60).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
+    let said = || format!("{}\n{}", tail(&machine.log()), tail(&console));
     let about = format!("{} on {}", job.name, kernel.name);
     assert!(ended, "{about} did not end within {JOB_TAKES_AT_MOST:?}; its console:\n{}", said());
     let bytes = fs::read(scratch.join(guest::ANSWER)).expect("read what the job found");
@@ -67,49 +68,29 @@ fn make_disks(scratch: &Scratch) {
     sized(guest::ANSWER, ANSWER_MIB);
 }
 
-/// A running QEMU; killed when dropped.
-struct Machine {
-    process: Child,
-}
-
-impl Machine {
-    fn start(image: &Path, archive: &Path, scratch: &Scratch, job: &Job) -> Self {
-        let mut command = Command::new("qemu-system-x86_64");
-        let shape =
-            "-nodefaults -no-user-config -display none -no-reboot -M q35 -accel tcg,thread=multi -cpu max -smp 2";
-        command.args(shape.split(' ')).args(["-m", "1024"]);
-        command.arg("-serial").arg(format!("file:{}", scratch.join("console").display()));
-        command.arg("-kernel").arg(image).arg("-initrd").arg(archive);
-        // What the kernel does not know it hands to /init: names with a value as environment, the rest behind the dashes as
-        // arguments.
-        let words = format!(
-            "console=ttyS0 quiet panic=-1 rdinit=/init {}={} -- {} --exact --nocapture --test-threads=1",
-            guest::JOB,
-            job.name,
-            guest::ENTRY
-        );
-        command.arg("-append").arg(words);
-        // A disk in memory is done before the emulated processor has gone to sleep.
-        let slow = format!(",throttling.iops-write={}", job.writes_a_second);
-        for (serial, more) in [("ext4", slow.as_str()), ("xfs", &slow), (guest::ANSWER, "")] {
-            // The host's own disk is not to be flushed: other tests trace it.
-            let file = scratch.join(serial).display().to_string();
-            command.args(["-drive", &format!("id={serial},file={file},format=raw,if=none,cache=unsafe{more}")]);
-            command.args(["-device", &format!("nvme,drive={serial},serial={serial}")]);
-        }
-        let process = command.stdin(Stdio::null()).spawn().expect("start QEMU");
-        Self { process }
+/// Starts QEMU.
+fn start(image: &Path, archive: &Path, scratch: &Scratch, job: &Job) -> Process {
+    let mut command = Command::new("qemu-system-x86_64");
+    let shape = "-nodefaults -no-user-config -display none -no-reboot -M q35 -accel tcg,thread=multi -cpu max -smp 2";
+    command.args(shape.split(' ')).args(["-m", "1024"]);
+    command.arg("-serial").arg(format!("file:{}", scratch.join("console").display()));
+    command.arg("-kernel").arg(image).arg("-initrd").arg(archive);
+    // What the kernel does not know it hands to /init: names with a value as environment, the rest behind the dashes as
+    // arguments.
+    let words = format!(
+        "console=ttyS0 quiet panic=-1 rdinit=/init {}={} -- {} --exact --nocapture --test-threads=1",
+        guest::JOB,
+        job.name,
+        guest::ENTRY
+    );
+    command.arg("-append").arg(words);
+    // A disk in memory is done before the emulated processor has gone to sleep.
+    let slow = format!(",throttling.iops-write={}", job.writes_a_second);
+    for (serial, more) in [("ext4", slow.as_str()), ("xfs", &slow), (guest::ANSWER, "")] {
+        // The host's own disk is not to be flushed: other tests trace it.
+        let file = scratch.join(serial).display().to_string();
+        command.args(["-drive", &format!("id={serial},file={file},format=raw,if=none,cache=unsafe{more}")]);
+        command.args(["-device", &format!("nvme,drive={serial},serial={serial}")]);
     }
-
-    /// Waits until it has ended by itself; false if it has not.
-    fn wait(mut self, limit: Duration) -> bool {
-        wait_for(limit, || self.process.try_wait().expect("ask for QEMU's end")).is_some()
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+    Process::start(command, scratch.join("qemu"), libc::SIGTERM)
 }

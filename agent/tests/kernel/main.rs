@@ -35,6 +35,7 @@ const GENERIC: Expected = Expected {
     missing: &[],
     system_calls: true,
 };
+const CLOUD_5_10: Kernel = Kernel { name: "5.10-cloud", suite: "bullseye", package: "linux-image-cloud-amd64" };
 /// Typed programs know the current task since 5.11, and modules have types since then.
 const BEFORE_5_11: Expected = Expected {
     raw: &[
@@ -64,8 +65,7 @@ macro_rules! kernels {
 }
 
 kernels! {
-    a_5_10_cloud_kernel =>
-        Kernel { name: "5.10-cloud", suite: "bullseye", package: "linux-image-cloud-amd64" }, BEFORE_5_11;
+    a_5_10_cloud_kernel => CLOUD_5_10, BEFORE_5_11;
     a_6_1_generic_kernel =>
         Kernel { name: "6.1-generic", suite: "bookworm", package: "linux-image-amd64" }, GENERIC;
     a_6_12_cloud_kernel =>
@@ -79,4 +79,22 @@ fn a_6_1_cloud_kernel_explains_a_thousand_syncs_of_each_kind() {
     proof::every_sync_is_told(&found, &CLOUD);
     proof::most_syncs_have_their_request(&found, &CLOUD);
     proof::little_is_unexplained(&found);
+}
+
+#[test]
+fn a_6_1_cloud_kernel_counts_requests_that_merge() {
+    let Some(found) = answer(&CLOUD_6_1, &jobs::REQUESTS) else { return };
+    proof::every_request_is_counted_once(&found);
+}
+
+#[test]
+fn a_6_1_cloud_kernel_needs_no_more_privileges() {
+    let Some(found) = answer(&CLOUD_6_1, &jobs::PRIVILEGES) else { return };
+    proof::privileges_suffice(&found);
+}
+
+#[test]
+fn a_5_10_cloud_kernel_needs_one_privilege_more() {
+    let Some(found) = answer(&CLOUD_5_10, &jobs::PRIVILEGES) else { return };
+    proof::maps_need_locked_memory(&found);
 }

@@ -112,6 +112,47 @@ pub fn little_is_unexplained(found: &Value) {
     assert!(ext4 < 0.05 && xfs < 0.3);
 }
 
+/// Requests, bytes and flushes are those that the kernel counts, and none is left in flight.
+pub fn every_request_is_counted_once(found: &Value) {
+    // Columns of the disk's `stat`, as the kernel documents them.
+    let [writes, merges, sectors, flushes] =
+        [4, 5, 6, 15].map(|column| number(&found["after"][column], "") - number(&found["before"][column], ""));
+    let pictures = list(found, "pictures");
+    let sum = |kind: &str, what: &str| -> u64 {
+        let rows = pictures.iter().flat_map(|picture| list(picture, "requests"));
+        rows.filter(|row| row["kind"] == kind).map(|row| number(row, what)).sum()
+    };
+    eprintln!("{writes} writes, {merges} merges, {flushes} flushes");
+    assert!(merges > writes, "nothing was merged: {found}");
+    assert_eq!([sum("write", "/count"), sum("write", "/bytes")], [writes, sectors * 512], "{pictures:#?}");
+    assert!(sum("flush", "/count") >= flushes, "{pictures:#?}");
+    let last = pictures.last().expect("there is a picture");
+    assert_eq!([&last["in_flight"], &last["lost"]], [&json!(0), &json!(0)], "{last}");
+}
+
+/// The manifest's capabilities give all, the two that are needed give every sync, and none give one sentence.
+pub fn privileges_suffice(found: &Value) {
+    let report = |of: &str| &found[of]["report"];
+    assert_eq!(report("manifest")["verdict"], "fine", "{}", found["manifest"]);
+    let [made, exact] = ["made", "exact"].map(|what| number(report("needed"), &format!("/canary/{what}")));
+    assert_eq!(report("needed")["verdict"], "impaired", "{}", found["needed"]);
+    assert!(made > 0 && made == exact, "{}", found["needed"]);
+    let failed = list(report("needed"), "probes").iter().filter(|probe| probe["proof"] == "failed").count();
+    assert_eq!(failed, 0, "{}", found["needed"]);
+    assert_eq!(report("none")["verdict"], "cannot_trace", "{}", found["none"]);
+    assert_eq!(text(&found["none"], "/said").trim().lines().count(), 1, "{}", found["none"]);
+}
+
+/// Where maps count as locked memory, they do not fit into the usual limit without the capability to raise it.
+pub fn maps_need_locked_memory(found: &Value) {
+    let report = |of: &str| &found[of]["report"];
+    assert_eq!(report("manifest")["verdict"], "cannot_trace", "{}", found["manifest"]);
+    let lacks = |row: &Value| row["what"] == "capability SYS_RESOURCE";
+    assert!(list(report("manifest"), "missing").iter().any(lacks), "{}", found["manifest"]);
+    let with = "manifest and SYS_RESOURCE";
+    assert_eq!(report(with)["verdict"], "fine", "{}", found[with]);
+}
+
 fn syncs_of<'a>(found: &'a Value, way: &Value) -> Vec<&'a Value> {
     let own = |sync: &&Value| sync["thread"]["name"] == way["thread"] && sync["open"] == Value::Bool(false);
     list(found, "syncs").iter().filter(own).collect()

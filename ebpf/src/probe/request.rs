@@ -16,6 +16,7 @@ pub fn find<M: Memory>(request: Object) -> Option<(u32, &'static mut Tracked)> {
         return find_address(M::address(request));
     }
     // A bio that was merged in front of the others has no entry. Until the request has ended, its bios are its own alone.
+    // Behind more of them the entry is not found, and stays until its bio's address is used again.
     let mut bio = peek!(request, request_bio: u64);
     let mut looked = 0;
     while bio != 0 && looked < MERGED_BIOS {
