@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::fetch::Kernel;
 use super::jobs::Job;
-use super::support::process::{Process, tail};
+use super::support::process::Process;
 use super::support::scratch::Scratch;
 use super::support::{missing, run, skipped};
 use super::{guest, image};
@@ -19,6 +19,8 @@ use super::{guest, image};
 const JOB_TAKES_AT_MOST: Duration = Duration::from_secs(240);
 const TOOLS: [&str; 9] =
     ["qemu-system-x86_64", "apt-get", "dpkg", "modprobe", "cpio", "xz", "strip", "mkfs.ext4", "mkfs.xfs"];
+/// A panic of the test program, and what libtest says after it.
+const CONSOLE_LINES: usize = 40;
 /// Room for what a job found, in MiB.
 const ANSWER_MIB: u64 = 64;
 
@@ -43,13 +45,20 @@ pub fn answer(kernel: &Kernel, job: &Job) -> Option<Value> {
     let mut machine = start(&fetched.image, &archive, &scratch, job);
     let ended = machine.wait(JOB_TAKES_AT_MOST).is_some();
     let console = fs::read_to_string(scratch.join("console")).unwrap_or_default();
-    let said = || format!("{}\n{}", tail(&machine.log()), tail(&console));
+    let said = || format!("{}\n{}", machine.log(), end_of(&console));
     let about = format!("{} on {}", job.name, kernel.name);
     assert!(ended, "{about} did not end within {JOB_TAKES_AT_MOST:?}; its console:\n{}", said());
     let bytes = fs::read(scratch.join(guest::ANSWER)).expect("read what the job found");
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let found = serde_json::from_slice(&bytes[..end]);
     Some(found.unwrap_or_else(|error| panic!("{about} told nothing ({error}); its console:\n{}", said())))
+}
+
+/// What a console shows last, up to the kernel's panic: that is the usual end of a guest, and a long story.
+fn end_of(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().collect();
+    let end = lines.iter().position(|line| line.contains("Kernel panic")).map_or(lines.len(), |line| line + 1);
+    lines[end.saturating_sub(CONSOLE_LINES)..end].join("\n")
 }
 
 /// The disks of the guest, as files named after the serial numbers by which it finds them.
