@@ -10,19 +10,23 @@ pub mod bpf;
 pub mod catalogue;
 pub mod child;
 pub mod dashboard;
+pub mod etcd;
 pub mod extents;
+pub mod eyes;
 pub mod faults;
 pub mod filled;
 pub mod http;
 pub mod interference;
 pub mod journal;
 pub mod manifest;
+pub mod mariadb;
 pub mod metrics;
 pub mod oracle;
 pub mod pod;
 pub mod postgres;
 pub mod process;
 pub mod prometheus;
+pub mod redis;
 pub mod scratch;
 pub mod strace;
 pub mod tool;
@@ -121,6 +125,11 @@ pub fn monotonic_ns() -> u64 {
 /// How far CLOCK_REALTIME is ahead of CLOCK_MONOTONIC now, to compare a log of ours with strace's.
 pub fn realtime_minus_monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME) - clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// The wall clock, as strace has it.
+pub fn unix_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {

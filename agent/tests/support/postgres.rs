@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::eyes::Broker;
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
+use super::strace::Call;
 use super::{missing, run, wait_for};
 
 /// A running cluster. It refuses to run as root, so everything of it runs as the user postgres.
@@ -18,6 +20,7 @@ pub struct Postgres {
     user: User,
     socket: PathBuf,
     data: PathBuf,
+    method: &'static str,
 }
 
 #[derive(Clone, Copy)]
@@ -34,8 +37,13 @@ impl Postgres {
             .or_else(|| user().is_none().then(|| "needs the user postgres".to_owned()))
     }
 
-    /// Makes a cluster on a disk and starts it. No autovacuum: its workers would sync at times of their own.
+    /// Makes a cluster on a disk and starts it, with the log synced by fdatasync.
     pub fn start(scratch: &Scratch, disk: &LoopFs) -> Self {
+        Self::syncing_by("fdatasync", scratch, disk)
+    }
+
+    /// The same with a `wal_sync_method`. No autovacuum: its workers would sync at times of their own.
+    pub fn syncing_by(method: &'static str, scratch: &Scratch, disk: &LoopFs) -> Self {
         let programs = programs().expect("checked by missing");
         let user = user().expect("checked by missing");
         let (data, socket) = (disk.join("pg"), scratch.join("socket"));
@@ -49,7 +57,7 @@ impl Postgres {
         command.arg("-D").arg(&data);
         for setting in [
             "listen_addresses=",
-            "wal_sync_method=fdatasync",
+            &format!("wal_sync_method={method}"),
             "autovacuum=off",
             "shared_buffers=16MB",
             "max_connections=20",
@@ -59,7 +67,7 @@ impl Postgres {
         command.arg("-c").arg(format!("unix_socket_directories={}", socket.display()));
         // SIGINT ends it at once and cleanly; SIGTERM would wait for clients.
         let postmaster = Process::start(command, scratch.join("postgres.log"), libc::SIGINT);
-        let made = Self { postmaster, programs, user, socket, data };
+        let made = Self { postmaster, programs, user, socket, data, method };
         let ready = wait_for(Duration::from_secs(30), || {
             made.client("pg_isready").output().is_ok_and(|output| output.status.success()).then_some(())
         });
@@ -130,6 +138,31 @@ impl Postgres {
 
     pub fn stop(mut self) {
         self.postmaster.stop();
+    }
+}
+
+impl Broker for Postgres {
+    fn pids(&self) -> Vec<u32> {
+        self.pids()
+    }
+
+    fn load(&self) {
+        self.bench(4, 100);
+    }
+
+    /// A segment of the log that is in use. A new one is filled under another name, by plain writes and an fsync.
+    fn writes_through(&self) -> Option<&str> {
+        (self.method == "open_datasync").then_some("/pg_wal/0")
+    }
+
+    /// The syncs of the log, or its writes where these are the syncs. A backend tells its own when it ends.
+    fn counted(&self) -> Option<u64> {
+        let column = if self.method == "open_datasync" { "wal_write" } else { "wal_sync" };
+        self.ask(&format!("select {column} from pg_stat_wal")).parse().ok()
+    }
+
+    fn counts(&self, call: &Call) -> bool {
+        call.path.as_deref().is_some_and(|path| path.contains("/pg_wal/0"))
     }
 }
 

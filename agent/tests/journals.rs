@@ -1,0 +1,68 @@
+//! Real journals, each under its real client: what the agent tells of them is what strace and the broker itself count,
+//! call by call.
+
+mod support;
+
+use support::etcd::Etcd;
+use support::eyes::both_eyes;
+use support::mariadb::MariaDb;
+use support::missing;
+use support::postgres::Postgres;
+use support::redis::{AppendFsync, Redis};
+use support::scratch::Format;
+
+/// Why no broker can be compared here, or nothing.
+fn unable(broker: Option<String>) -> Option<String> {
+    missing(&["strace"]).or_else(|| Format::Ext4.missing()).or(broker)
+}
+
+#[test]
+fn postgresql_by_fsync() {
+    skip_if!(unable(Postgres::missing()));
+    let seen = both_eyes("postgres", 512, |scratch, disk| {
+        let postgres = Postgres::syncing_by("fsync", scratch, disk);
+        postgres.prepare();
+        postgres
+    });
+    assert!(seen.of("fsync", "/pg_wal/0").len() >= 100);
+}
+
+#[test]
+fn postgresql_by_open_datasync() {
+    skip_if!(unable(Postgres::missing()));
+    let seen = both_eyes("postgres", 512, |scratch, disk| {
+        let postgres = Postgres::syncing_by("open_datasync", scratch, disk);
+        postgres.prepare();
+        postgres
+    });
+    assert!(seen.of("pwrite64", "/pg_wal/0").len() >= 100);
+}
+
+#[test]
+fn redis_that_syncs_always() {
+    skip_if!(unable(Redis::missing()));
+    let seen = both_eyes("redis", 64, |scratch, disk| Redis::start(AppendFsync::Always, scratch, disk));
+    assert!(seen.of("fdatasync", ".incr.aof").len() >= 400);
+}
+
+#[test]
+fn redis_that_syncs_every_second() {
+    skip_if!(unable(Redis::missing()));
+    let seen = both_eyes("redis", 64, |scratch, disk| Redis::start(AppendFsync::Everysec, scratch, disk));
+    assert!(seen.of("fdatasync", ".incr.aof").len() >= 2);
+}
+
+#[test]
+fn etcd() {
+    skip_if!(unable(Etcd::missing()));
+    let seen = both_eyes("etcd", 512, Etcd::start);
+    assert!(seen.of("fdatasync", ".wal").len() >= 40);
+    assert!(seen.of("fdatasync", "/snap/db").len() >= 2);
+}
+
+#[test]
+fn mariadb() {
+    skip_if!(unable(MariaDb::missing()));
+    let seen = both_eyes("mariadb", 512, MariaDb::start);
+    assert!(seen.calls.len() >= 100);
+}
