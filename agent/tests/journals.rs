@@ -5,11 +5,14 @@ mod support;
 
 use support::etcd::Etcd;
 use support::eyes::both_eyes;
+use support::java::Java;
+use support::kafka::Kafka;
 use support::mariadb::MariaDb;
 use support::missing;
 use support::postgres::Postgres;
 use support::redis::{AppendFsync, Redis};
 use support::scratch::Format;
+use support::zookeeper;
 
 /// Why no broker can be compared here, or nothing.
 fn unable(broker: Option<String>) -> Option<String> {
@@ -65,4 +68,22 @@ fn mariadb() {
     skip_if!(unable(MariaDb::missing()));
     let seen = both_eyes("mariadb", 512, MariaDb::start);
     assert!(seen.calls.len() >= 100);
+}
+
+#[test]
+fn zookeeper() {
+    skip_if!(unable(Java::missing()));
+    let seen = both_eyes("zookeeper", 256, zookeeper::OnDisk::start);
+    assert!(seen.of("fdatasync", "/version-2/log.").len() >= 200);
+}
+
+#[test]
+fn kafka_that_flushes_after_every_message() {
+    skip_if!(unable(Java::missing()));
+    let seen = both_eyes("kafka", 512, Kafka::start);
+    for (call, file) in
+        [("fsync", ".log"), ("fsync", ".index"), ("fsync", ".timeindex"), ("msync", ".index"), ("msync", ".timeindex")]
+    {
+        assert!(seen.of(call, &format!("/journal-0/00000000000000000000{file}")).len() >= 100, "{call} of {file}");
+    }
 }

@@ -17,7 +17,9 @@ pub mod faults;
 pub mod filled;
 pub mod http;
 pub mod interference;
+pub mod java;
 pub mod journal;
+pub mod kafka;
 pub mod manifest;
 pub mod mariadb;
 pub mod metrics;
@@ -31,6 +33,7 @@ pub mod scratch;
 pub mod strace;
 pub mod tool;
 pub mod verdict;
+pub mod zookeeper;
 
 use std::fs::File;
 use std::io::Write;
