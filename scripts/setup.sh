@@ -22,7 +22,7 @@ readonly linker_build=(llvm-22-dev)
 readonly agent_build=(gcc libc6-dev make git ca-certificates e2fsprogs mount util-linux kmod procps)
 # What the tests bring to life or ask as an oracle.
 readonly tests=(strace bpftool systemd postgresql postgresql-contrib redis-server etcd-server etcd-client mariadb-server
-    prometheus podman buildah runc catatonit xfsprogs btrfs-progs python3 python3-venv python3-pip)
+    rabbitmq-server prometheus podman buildah runc catatonit xfsprogs btrfs-progs python3 python3-venv python3-pip)
 
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }

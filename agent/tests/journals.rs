@@ -10,6 +10,7 @@ use support::kafka::Kafka;
 use support::mariadb::MariaDb;
 use support::missing;
 use support::postgres::Postgres;
+use support::rabbitmq::{RabbitMq, WriteStrategy};
 use support::redis::{AppendFsync, Redis};
 use support::scratch::Format;
 use support::zookeeper;
@@ -19,26 +20,30 @@ fn unable(broker: Option<String>) -> Option<String> {
     missing(&["strace"]).or_else(|| Format::Ext4.missing()).or(broker)
 }
 
-#[test]
-fn postgresql_by_fsync() {
+/// PostgreSQL's four backends wait for each of their hundred commits.
+fn postgresql(method: &'static str, call: &str) {
     skip_if!(unable(Postgres::missing()));
     let seen = both_eyes("postgres", 512, |scratch, disk| {
-        let postgres = Postgres::syncing_by("fsync", scratch, disk);
+        let postgres = Postgres::syncing_by(method, scratch, disk);
         postgres.prepare();
         postgres
     });
-    assert!(seen.of("fsync", "/pg_wal/0").len() >= 100);
+    assert!(seen.of(call, "/pg_wal/0").len() >= 100);
+}
+
+#[test]
+fn postgresql_by_fsync() {
+    postgresql("fsync", "fsync");
 }
 
 #[test]
 fn postgresql_by_open_datasync() {
-    skip_if!(unable(Postgres::missing()));
-    let seen = both_eyes("postgres", 512, |scratch, disk| {
-        let postgres = Postgres::syncing_by("open_datasync", scratch, disk);
-        postgres.prepare();
-        postgres
-    });
-    assert!(seen.of("pwrite64", "/pg_wal/0").len() >= 100);
+    postgresql("open_datasync", "pwrite64");
+}
+
+#[test]
+fn postgresql_by_open_sync() {
+    postgresql("open_sync", "pwrite64");
 }
 
 #[test]
@@ -86,4 +91,18 @@ fn kafka_that_flushes_after_every_message() {
     {
         assert!(seen.of(call, &format!("/journal-0/00000000000000000000{file}")).len() >= 100, "{call} of {file}");
     }
+}
+
+#[test]
+fn rabbitmqs_quorum_queue() {
+    skip_if!(unable(RabbitMq::missing()));
+    let seen = both_eyes("rabbitmq", 256, |scratch, disk| RabbitMq::start(WriteStrategy::Default, scratch, disk));
+    assert!(seen.of("fdatasync", ".wal").len() >= 200);
+}
+
+#[test]
+fn rabbitmqs_quorum_queue_by_o_sync() {
+    skip_if!(unable(RabbitMq::missing()));
+    let seen = both_eyes("rabbitmq", 256, |scratch, disk| RabbitMq::start(WriteStrategy::OSync, scratch, disk));
+    assert!(seen.of("writev", ".wal").len() >= 200);
 }

@@ -24,9 +24,8 @@ pub trait Broker {
     /// Makes its client write, and comes back when the last write was acknowledged.
     fn load(&self);
 
-    /// What the path of a file holds that is open so that each write to it is durable when it returns, where there is
-    /// one: strace shows no flags of a file.
-    fn writes_through(&self) -> Option<&str> {
+    /// Files that are open so that each write to them is durable when it returns: strace shows no flags of a file.
+    fn writes_through(&self) -> Option<Through> {
         None
     }
 
@@ -39,6 +38,15 @@ pub trait Broker {
     fn counts(&self, _call: &Call) -> bool {
         true
     }
+}
+
+/// Files whose writes are syncs.
+#[derive(Clone, Copy)]
+pub struct Through {
+    /// What their paths hold, and no others.
+    pub part: &'static str,
+    /// The agent's word for such a write.
+    pub operation: &'static str,
 }
 
 /// What both eyes have seen between the first write of the client and the acknowledgement of its last.
@@ -77,7 +85,8 @@ pub fn both_eyes<B: Broker>(name: &str, mebibytes: u64, start: impl FnOnce(&Scra
     let calls = syncs_of(&broker, &disk, calls);
     print_counts(name, &calls);
     let unfinished = syncs_of(&broker, &disk, unfinished);
-    let compared = Compared { disk: &disk, calls: &calls, unfinished, processes, slack_ns: drift.slack_ns() };
+    let through = broker.writes_through();
+    let compared = Compared { disk: &disk, calls: &calls, unfinished, through, processes, slack_ns: drift.slack_ns() };
     compared.assert_equal(&ended, &window);
     assert_own_count(&broker, &calls, before, after);
     Seen { calls: calls.into_iter().filter(|call| window.holds(call)).collect() }
@@ -148,7 +157,7 @@ fn assert_own_count(broker: &impl Broker, calls: &[Call], before: Reading, after
 
 /// Those calls that make something durable on the disk.
 fn syncs_of(broker: &impl Broker, disk: &LoopFs, mut calls: Vec<Call>) -> Vec<Call> {
-    let through = |call: &Call| broker.writes_through().is_some_and(|part| path_of(call).contains(part));
+    let through = |call: &Call| broker.writes_through().is_some_and(|through| path_of(call).contains(through.part));
     let syncs = |call: &Call| match call.name.as_str() {
         "fsync" | "fdatasync" | "msync" => true,
         name => name.contains("write") && call.result > 0 && through(call),
@@ -171,6 +180,7 @@ struct Compared<'a> {
     calls: &'a [Call],
     /// Those that ran when strace let go: what the agent tells of them has no counterpart.
     unfinished: Vec<Call>,
+    through: Option<Through>,
     processes: HashMap<u32, u32>,
     slack_ns: u64,
 }
@@ -236,7 +246,8 @@ impl Compared<'_> {
     fn differences(&self, call: &Call, sync: &Value) -> Vec<String> {
         assert_whole(sync);
         let process = self.processes.get(&call.tid).copied().unwrap_or(call.tid);
-        let operation = if call.name.contains("write") { "o_dsync" } else { call.name.as_str() };
+        let through = self.through.filter(|_| call.name.contains("write"));
+        let operation = through.map_or(call.name.as_str(), |through| through.operation);
         let result = call.error.as_deref().map_or(Value::from(0), Value::from);
         let rows = [
             ("operation", sync["operation"].clone(), operation.into()),

@@ -28,6 +28,7 @@ pub mod pod;
 pub mod postgres;
 pub mod process;
 pub mod prometheus;
+pub mod rabbitmq;
 pub mod redis;
 pub mod scratch;
 pub mod strace;

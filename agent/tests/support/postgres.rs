@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::eyes::Broker;
+use super::eyes::{Broker, Through};
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
 use super::strace::Call;
@@ -151,13 +151,18 @@ impl Broker for Postgres {
     }
 
     /// A segment of the log that is in use. A new one is filled under another name, by plain writes and an fsync.
-    fn writes_through(&self) -> Option<&str> {
-        (self.method == "open_datasync").then_some("/pg_wal/0")
+    fn writes_through(&self) -> Option<Through> {
+        let operation = match self.method {
+            "open_datasync" => "o_dsync",
+            "open_sync" => "o_sync",
+            _ => return None,
+        };
+        Some(Through { part: "/pg_wal/0", operation })
     }
 
     /// The syncs of the log, or its writes where these are the syncs. A backend tells its own when it ends.
     fn counted(&self) -> Option<u64> {
-        let column = if self.method == "open_datasync" { "wal_write" } else { "wal_sync" };
+        let column = if self.writes_through().is_some() { "wal_write" } else { "wal_sync" };
         self.ask(&format!("select {column} from pg_stat_wal")).parse().ok()
     }
 
