@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::eyes::Broker;
+use super::eyes::{Broker, Watched};
 use super::metrics::Samples;
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
 use super::strace::Call;
-use super::{free_port, http, missing, run, wait_for};
+use super::{client, free_port, http, missing, run, wait_for};
 
 /// A running member, the only one of its cluster.
 pub struct Etcd {
@@ -44,7 +44,7 @@ impl Etcd {
     }
 
     fn put(&self, key: &str, number: u32) -> Command {
-        let mut command = Command::new("etcdctl");
+        let mut command = client("etcdctl");
         let endpoint = format!("--endpoints=127.0.0.1:{}", self.port);
         command.env("ETCDCTL_API", "3").args([&endpoint, "put", &format!("{key}{number}"), "value"]);
         command
@@ -52,6 +52,9 @@ impl Etcd {
 }
 
 impl Broker for Etcd {
+    /// It makes its log in a directory that it renames at once.
+    const WATCHED: Watched = Watched::Running;
+
     fn pids(&self) -> Vec<u32> {
         vec![self.member.pid()]
     }
@@ -66,8 +69,10 @@ impl Broker for Etcd {
 
     /// The syncs of the write-ahead log; those of the backend's file are counted with all else that a commit of it does.
     fn counted(&self) -> Option<u64> {
-        let answer = http::get(([127, 0, 0, 1], self.port).into(), "/metrics", "text/plain;version=0.0.4").ok()?;
-        Samples::parse(&answer.body).only("etcd_disk_wal_fsync_duration_seconds_count", &[]).map(|count| count as u64)
+        let answer = http::get(([127, 0, 0, 1], self.port).into(), "/metrics", "text/plain;version=0.0.4");
+        let samples = Samples::parse(&answer.expect("scrape etcd").body);
+        let count = samples.only("etcd_disk_wal_fsync_duration_seconds_count", &[]);
+        Some(count.expect("etcd counts the syncs of its log") as u64)
     }
 
     fn counts(&self, call: &Call) -> bool {

@@ -2,6 +2,8 @@
 //! held against the agent's records, and both against what the broker itself counts. Knows no broker by name.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -16,8 +18,19 @@ use super::{Machine, realtime_minus_monotonic_ns, unix_ns};
 /// strace and the agent both give times in the past of a microsecond, rounded.
 const ROUNDING_NS: u64 = 1000;
 
+/// When the agent comes to a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// It sees how the broker makes its files and gives them the names that they have later.
+    FromTheFirstStart,
+    /// The files are there.
+    Running,
+}
+
 /// A server whose disk nobody else writes, with its own client.
 pub trait Broker {
+    const WATCHED: Watched = Watched::FromTheFirstStart;
+
     /// The processes that it has while no client is connected; what they start later is followed.
     fn pids(&self) -> Vec<u32>;
 
@@ -67,10 +80,12 @@ pub fn both_eyes<B: Broker>(name: &str, mebibytes: u64, start: impl FnOnce(&Scra
     let _machine = Machine::lock();
     let scratch = Scratch::new(name);
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4, mebibytes);
-    let broker = start(&scratch, &disk);
-    // Nothing is chosen: a record that names another process or file than it should is not to be filtered away.
     let drift = Drift::start();
-    let agent = Agent::watch(&["--threshold", "0"]);
+    // Nothing is chosen: a record that names another process or file than it should is not to be filtered away.
+    let watch = || Agent::watch(&["--threshold", "0"]);
+    let early = (B::WATCHED == Watched::FromTheFirstStart).then(watch);
+    let broker = start(&scratch, &disk);
+    let agent = early.unwrap_or_else(watch);
     let pids = broker.pids();
     let traced = if broker.writes_through().is_some() { SYNC_CALLS_AND_WRITES } else { SYNC_CALLS };
     let oracle = Oracle::attach_all(&scratch, &pids, traced);
@@ -144,6 +159,7 @@ impl Reading {
 /// broker is idle then.
 fn assert_own_count(broker: &impl Broker, calls: &[Call], before: Reading, after: Reading) {
     let (Some(first), Some(last)) = (before.count, after.count) else {
+        assert_eq!(before.count, after.count, "the broker counts at one time only");
         return;
     };
     let ended = |from: u64, until: u64| {
@@ -169,7 +185,7 @@ fn syncs_of(broker: &impl Broker, disk: &LoopFs, mut calls: Vec<Call>) -> Vec<Ca
 /// Each living thread with its process.
 fn processes(pids: &[u32]) -> HashMap<u32, u32> {
     let threads = pids.iter().flat_map(|pid| {
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).map(|tid| (tid, *pid))
     });
     threads.collect()
@@ -233,13 +249,15 @@ impl Compared<'_> {
         self.calls.iter().chain(&self.unfinished).filter(begun).max_by_key(|call| call.start_unix_ns)
     }
 
-    /// What the agent may say of a call's file: its path, or its path inside the filesystem if it was gone under that
-    /// name before it could be looked for, as one that is renamed right after its sync.
-    fn path_told<'call>(&self, call: &'call Call, sync: &Value) -> &'call str {
+    /// Whether the agent names a call's file rightly: by its path or, if that has come to lead to another file or to none
+    /// before it could be looked for, by its path inside the filesystem or by the one that it has now.
+    fn is_named(&self, call: &Call, sync: &Value) -> bool {
         let path = path_of(call);
-        let mount = self.disk.path().to_str().expect("scratch paths are plain");
-        let inside = path.strip_prefix(mount).expect("it lies on the disk");
-        if sync["file"]["path"] == inside && !Path::new(path).exists() { inside } else { path }
+        let inside = path.strip_prefix(self.disk.path().to_str().expect("scratch paths are plain"));
+        let inode = field::number(sync, "/file/inode");
+        let leads_there = |path: &str| fs::metadata(path).is_ok_and(|found| found.ino() == inode);
+        let told = sync["file"]["path"].as_str().unwrap_or_default();
+        told == path || !leads_there(path) && (Some(told) == inside || leads_there(told))
     }
 
     /// What the two say differently of one call.
@@ -251,7 +269,6 @@ impl Compared<'_> {
         let result = call.error.as_deref().map_or(Value::from(0), Value::from);
         let rows = [
             ("operation", sync["operation"].clone(), operation.into()),
-            ("file", sync["file"]["path"].clone(), self.path_told(call, sync).into()),
             ("thread", sync["thread"]["name"].clone(), call.comm.as_str().into()),
             ("process", sync["process"]["pid"].clone(), process.into()),
             ("result", sync["result"].clone(), result),
@@ -262,6 +279,9 @@ impl Compared<'_> {
             .filter(|(_, agent, strace)| agent != strace)
             .map(|(what, agent, strace)| format!("{what}: agent {agent}, strace {strace} of {call:?}"))
             .collect();
+        if !self.is_named(call, sync) {
+            found.push(format!("file: agent {}, strace {call:?}", sync["file"]));
+        }
         // strace measures from outside: its call is never the shorter one.
         if field::duration_ns(sync) > call.duration_ns + ROUNDING_NS {
             found.push(format!("duration: agent {}, strace {call:?}", field::duration_ns(sync)));

@@ -84,7 +84,8 @@ impl Broker for Kafka {
         let mut command = self.java.command(&self.scratch, &BRIEF);
         command.args(["Flushes", &self.node.pid().to_string()]);
         let said = self.finish(command, "Flushes");
-        said.lines().find_map(|line| line.strip_prefix("flushes "))?.parse().ok()
+        let count = said.lines().find_map(|line| line.strip_prefix("flushes ")?.parse().ok());
+        Some(count.unwrap_or_else(|| panic!("Kafka does not count: {said}")))
     }
 
     /// A flush syncs the log, the index and the index by time, one after the other.

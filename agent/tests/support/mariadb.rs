@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::eyes::Broker;
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
-use super::{missing, run, wait_for};
+use super::{client, missing, run, wait_for};
 
 /// A running server, reached through a socket.
 pub struct MariaDb {
@@ -43,7 +43,7 @@ impl MariaDb {
     }
 
     fn client(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = client(program);
         command.args(["--no-defaults", "--user=root", &self.socket]);
         command
     }
@@ -71,6 +71,7 @@ impl Broker for MariaDb {
         let ask = format!("show global status where variable_name in ({names})");
         let told = run(self.client("mariadb").args(["-N", "-e", &ask]));
         let counts: Vec<u64> = told.lines().filter_map(|line| line.split_once('\t')?.1.parse().ok()).collect();
-        (counts.len() == 2).then(|| counts.iter().sum())
+        assert_eq!(counts.len(), 2, "{told}");
+        Some(counts.iter().sum())
     }
 }

@@ -107,6 +107,13 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A client of a broker, which is ended after a minute: a broker that does not answer fails its test and no other.
+pub fn client(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program);
+    command
+}
+
 /// Asks every 20 ms until the answer is there or the time is over.
 pub fn wait_for<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;

@@ -132,7 +132,8 @@ impl Broker for RabbitMq {
         let mut command = program("rabbitmqctl", &self.settings);
         command.args(["eval", "maps:get(batches, maps:get(ra_log_wal, ra_counters:overview()))."]);
         let log = self.scratch.join("rabbitmqctl.log");
-        Process::start(command, log, libc::SIGTERM).finish(Duration::from_secs(60)).trim().parse().ok()
+        let said = Process::start(command, log, libc::SIGTERM).finish(Duration::from_secs(60));
+        Some(said.trim().parse().unwrap_or_else(|_| panic!("RabbitMQ does not count: {said}")))
     }
 
     fn counts(&self, call: &Call) -> bool {

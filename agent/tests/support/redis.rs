@@ -7,7 +7,7 @@ use super::eyes::Broker;
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
 use super::strace::Call;
-use super::{free_port, missing, run, wait_for, wait_for_port};
+use super::{client, free_port, missing, run, wait_for, wait_for_port};
 
 /// When the append-only file is synced, in Redis's own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Redis {
     }
 
     fn client(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = client(program);
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
         command
     }
@@ -77,9 +77,9 @@ impl Broker for Redis {
         let begun = Instant::now();
         match self.append_fsync {
             AppendFsync::Always => {
-                self.set(1, 200);
+                self.set(1, 1000);
                 self.rewrite();
-                self.set(1, 200);
+                self.set(1, 1000);
             }
             AppendFsync::Everysec => {
                 while begun.elapsed() < Duration::from_secs(4) {

@@ -10,7 +10,7 @@ use super::java::{BRIEF, Java, fill, path_text};
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
 use super::strace::Call;
-use super::{free_port, wait_for_port};
+use super::{free_port, wait_for, wait_for_port};
 
 /// A running server.
 pub struct ZooKeeper {
@@ -46,7 +46,16 @@ impl OnDisk {
     pub fn start(scratch: &Scratch, disk: &LoopFs) -> Self {
         let java = Java::fetched("bookkeeper", None);
         let zookeeper = ZooKeeper::start(&java, scratch.path(), &disk.join("zookeeper"));
-        Self { zookeeper, java, scratch: scratch.path().to_owned() }
+        let made = Self { zookeeper, java, scratch: scratch.path().to_owned() };
+        // It listens before it serves.
+        assert!(wait_for(Duration::from_secs(20), || made.syncs()).is_some(), "ZooKeeper does not serve");
+        made
+    }
+
+    fn syncs(&self) -> Option<u64> {
+        let answer = http::send(([127, 0, 0, 1], self.zookeeper.port).into(), b"mntr").ok()?;
+        let told = String::from_utf8_lossy(&answer).into_owned();
+        told.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime")?.trim().parse().ok())
     }
 
     fn commands(&self) -> PathBuf {
@@ -75,10 +84,7 @@ impl Broker for OnDisk {
 
     /// The syncs of the transaction log.
     fn counted(&self) -> Option<u64> {
-        let answer = http::send(([127, 0, 0, 1], self.zookeeper.port).into(), b"mntr").ok()?;
-        let told = String::from_utf8_lossy(&answer).into_owned();
-        let count = told.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime"))?;
-        count.trim().parse().ok()
+        Some(self.syncs().expect("ZooKeeper counts the syncs of its log"))
     }
 
     fn counts(&self, call: &Call) -> bool {
