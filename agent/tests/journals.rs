@@ -7,7 +7,7 @@ use support::etcd::Etcd;
 use support::eyes::{Seen, both_eyes};
 use support::java::Java;
 use support::kafka::Kafka;
-use support::mariadb::MariaDb;
+use support::mariadb::{FlushMethod, MariaDb};
 use support::missing;
 use support::postgres::Postgres;
 use support::rabbitmq::{RabbitMq, WriteStrategy};
@@ -82,8 +82,17 @@ fn etcd() {
 #[test]
 fn mariadb() {
     skip_if!(unable(MariaDb::missing()));
-    let seen = both_eyes("mariadb", 512, MariaDb::start);
-    assert!(seen.calls.len() >= 100);
+    let seen = both_eyes("mariadb", 512, |scratch, disk| MariaDb::start(FlushMethod::Direct, scratch, disk));
+    assert!(seen.of("fdatasync", "/ib_logfile0").len() >= 100);
+    assert!(seen.of("fdatasync", "-bin.").len() >= 100);
+}
+
+#[test]
+fn mariadb_that_writes_through() {
+    skip_if!(unable(MariaDb::missing()));
+    let seen = both_eyes("mariadb", 512, |scratch, disk| MariaDb::start(FlushMethod::Dsync, scratch, disk));
+    assert!(seen.of("pwrite64", "/ib_logfile0").len() >= 100);
+    assert!(seen.of("fdatasync", "-bin.").len() >= 100);
 }
 
 #[test]
