@@ -1,7 +1,7 @@
 //! A real broker's journal under both eyes: every call that strace sees make something durable on the broker's disk is
 //! held against the agent's records, and both against what the broker itself counts. Knows no broker by name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -191,6 +191,12 @@ fn processes(pids: &[u32]) -> HashMap<u32, u32> {
     threads.collect()
 }
 
+/// The records of each call.
+type Told<'a> = HashMap<*const Call, Vec<&'a Value>>;
+
+/// Each inode with the paths that strace has for it.
+type Names<'a> = HashMap<u64, HashSet<&'a str>>;
+
 struct Compared<'a> {
     disk: &'a LoopFs,
     calls: &'a [Call],
@@ -204,7 +210,7 @@ struct Compared<'a> {
 impl Compared<'_> {
     /// Each call that began in the window has one record, and each record that began in the window has a call.
     fn assert_equal(&self, ended: &Ended, window: &Window) {
-        let mut told: HashMap<*const Call, Vec<&Value>> = HashMap::new();
+        let mut told = Told::new();
         let mut wrong = Vec::new();
         for sync in ended.syncs.iter().filter(|sync| self.is_on_disk(sync)) {
             let start_ns = field::number(sync, "/time_unix_ns");
@@ -221,9 +227,10 @@ impl Compared<'_> {
                 None => wrong.push(format!("a record without a call: {sync}")),
             }
         }
+        let names = self.names(&told);
         for call in self.calls.iter().filter(|call| window.holds(call)) {
             match told.get(&std::ptr::from_ref(call)).map_or(&[][..], Vec::as_slice) {
-                [sync] => wrong.extend(self.differences(call, sync)),
+                [sync] => wrong.extend(self.differences(call, sync, &names)),
                 other => wrong.push(format!("{} records of {call:?}: {other:?}", other.len())),
             }
         }
@@ -233,6 +240,17 @@ impl Compared<'_> {
             wrong.len(),
             wrong[..wrong.len().min(10)].join("\n")
         );
+    }
+
+    /// A file that is renamed again and again has had some names that it has no more.
+    fn names(&self, told: &Told) -> Names<'_> {
+        let mut names = Names::new();
+        for call in self.calls {
+            for sync in told.get(&std::ptr::from_ref(call)).into_iter().flatten() {
+                names.entry(field::number(sync, "/file/inode")).or_default().insert(path_of(call));
+            }
+        }
+        names
     }
 
     fn is_on_disk(&self, sync: &Value) -> bool {
@@ -250,18 +268,19 @@ impl Compared<'_> {
     }
 
     /// Whether the agent names a call's file rightly: by its path or, if that has come to lead to another file or to none
-    /// before it could be looked for, by its path inside the filesystem or by the one that it has now.
-    fn is_named(&self, call: &Call, sync: &Value) -> bool {
+    /// before it could be looked for, by its path inside the filesystem or by one that it had later.
+    fn is_named(&self, call: &Call, sync: &Value, names: &Names) -> bool {
         let path = path_of(call);
         let inside = path.strip_prefix(self.disk.path().to_str().expect("scratch paths are plain"));
         let inode = field::number(sync, "/file/inode");
         let leads_there = |path: &str| fs::metadata(path).is_ok_and(|found| found.ino() == inode);
         let told = sync["file"]["path"].as_str().unwrap_or_default();
-        told == path || !leads_there(path) && (Some(told) == inside || leads_there(told))
+        let later = || leads_there(told) || names.get(&inode).is_some_and(|names| names.contains(told));
+        told == path || !leads_there(path) && (Some(told) == inside || later())
     }
 
     /// What the two say differently of one call.
-    fn differences(&self, call: &Call, sync: &Value) -> Vec<String> {
+    fn differences(&self, call: &Call, sync: &Value, names: &Names) -> Vec<String> {
         assert_whole(sync);
         let process = self.processes.get(&call.tid).copied().unwrap_or(call.tid);
         let through = self.through.filter(|_| call.name.contains("write"));
@@ -279,7 +298,7 @@ impl Compared<'_> {
             .filter(|(_, agent, strace)| agent != strace)
             .map(|(what, agent, strace)| format!("{what}: agent {agent}, strace {strace} of {call:?}"))
             .collect();
-        if !self.is_named(call, sync) {
+        if !self.is_named(call, sync, names) {
             found.push(format!("file: agent {}, strace {call:?}", sync["file"]));
         }
         // strace measures from outside: its call is never the shorter one.

@@ -1,11 +1,12 @@
 //! A real ZooKeeper, alone, from the artefacts of the bookie, which needs one, and its own command line as the client.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::eyes::Broker;
-use super::http;
 use super::java::{BRIEF, Java, fill, path_text};
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
@@ -48,14 +49,19 @@ impl OnDisk {
         let zookeeper = ZooKeeper::start(&java, scratch.path(), &disk.join("zookeeper"));
         let made = Self { zookeeper, java, scratch: scratch.path().to_owned() };
         // It listens before it serves.
-        assert!(wait_for(Duration::from_secs(20), || made.syncs()).is_some(), "ZooKeeper does not serve");
+        let serves = wait_for(Duration::from_secs(60), || made.syncs()).is_some();
+        assert!(serves, "ZooKeeper does not serve:\n{}", tail(&made.zookeeper.server.log()));
         made
     }
 
+    /// Asked anew where no answer comes: a server that is about to serve may let a question lie.
     fn syncs(&self) -> Option<u64> {
-        let answer = http::send(([127, 0, 0, 1], self.zookeeper.port).into(), b"mntr").ok()?;
-        let told = String::from_utf8_lossy(&answer).into_owned();
-        told.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime")?.trim().parse().ok())
+        let mut stream = TcpStream::connect(("127.0.0.1", self.zookeeper.port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        stream.write_all(b"mntr").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        answer.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime")?.trim().parse().ok())
     }
 
     fn commands(&self) -> PathBuf {
@@ -84,7 +90,8 @@ impl Broker for OnDisk {
 
     /// The syncs of the transaction log.
     fn counted(&self) -> Option<u64> {
-        Some(self.syncs().expect("ZooKeeper counts the syncs of its log"))
+        let syncs = wait_for(Duration::from_secs(20), || self.syncs());
+        Some(syncs.expect("ZooKeeper counts the syncs of its log"))
     }
 
     fn counts(&self, call: &Call) -> bool {
