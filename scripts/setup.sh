@@ -21,8 +21,9 @@ readonly linker_build=(llvm-22-dev)
 # Both builds: a C linker for rustc. The demo: a scratch ext4 on a loop device.
 readonly agent_build=(gcc libc6-dev make git ca-certificates e2fsprogs mount util-linux kmod procps)
 # What the tests bring to life or ask as an oracle.
-readonly tests=(strace bpftool systemd postgresql postgresql-contrib prometheus podman buildah runc catatonit
-    xfsprogs btrfs-progs python3 python3-venv python3-pip)
+readonly tests=(strace bpftool systemd postgresql postgresql-contrib redis-server etcd-server etcd-client mariadb-server
+    rabbitmq-server prometheus podman buildah runc catatonit xfsprogs btrfs-progs python3 python3-venv python3-pip
+    qemu-system-x86 cpio xz-utils binutils)
 
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }

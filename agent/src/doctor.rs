@@ -108,6 +108,7 @@ pub struct ProbeRow {
 pub enum Kind {
     Typed,
     Raw,
+    Waiting,
     Missing,
 }
 
@@ -280,6 +281,7 @@ impl ProbeRow {
         let (kind, proof) = match &attached.state {
             State::Typed => (Kind::Typed, proof()),
             State::Raw => (Kind::Raw, proof()),
+            State::Waiting => (Kind::Waiting, Proof::Untried("attached once a process uses Linux AIO".to_owned())),
             State::Missing(why) => (Kind::Missing, Proof::Untried(why.clone())),
         };
         let (proof, why) = match proof {

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 mod parse;
 
+pub use parse::asked;
+
 /// One event. Times are CLOCK_MONOTONIC in ns; devices are `major << 20 | minor`, as the kernel has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,6 +64,8 @@ pub enum Event {
         syncs: u64,
         details: u64,
     },
+    /// A sync of all filesystems was at one of them.
+    Portion(Portion),
     /// A sync that still runs.
     Open(Open),
     /// Pages of a file reached a disk from the page cache.
@@ -102,6 +106,64 @@ pub struct Sync {
     pub hands: Hands,
     pub journal_hands: Hands,
     pub after: [u64; 4],
+    /// The inode is a directory's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub directory: bool,
+    /// Nothing where the thread did it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+}
+
+/// Part of the time of a sync of all filesystems.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Portion {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub tid: u32,
+    /// The filesystem's.
+    pub dev: u32,
+}
+
+/// A worker did a sync for the thread that it is told of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    pub through: Through,
+    /// io_uring's operation.
+    pub opcode: u32,
+    /// The worker, and when it began: the sync began when it was asked for, where that was seen.
+    pub worker: u32,
+    pub begun_ns: u64,
+    /// Process of the thread that asked; empty where it is not known.
+    pub process: String,
+}
+
+/// How a worker was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Through {
+    IoUring,
+    Aio,
+}
+
+impl Through {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::IoUring => "io_uring",
+            Self::Aio => "aio",
+        }
+    }
+}
+
+impl Sync {
+    /// The task whose clock its parts are of.
+    pub fn doer(&self) -> u32 {
+        self.asked.as_ref().map_or(self.tid, |asked| asked.worker)
+    }
+
+    /// When that task began.
+    pub fn begun_ns(&self) -> u64 {
+        self.asked.as_ref().map_or(self.start_ns, |asked| asked.begun_ns)
+    }
 }
 
 /// How the end of a sync was seen.
@@ -322,6 +384,10 @@ pub struct Open {
     /// Requests in flight on the filesystem's disk, where that is watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub directory: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
     /// Functions on its kernel stack, innermost first; of its journal thread's if it waits for that.
     pub stack: Vec<String>,
     pub journal_stack: Vec<String>,

@@ -81,6 +81,8 @@ pub const TIMELINE_COMMITS: usize = 512;
 /// Pictures of a disk's queue, of 3 KiB each.
 pub const TIMELINE_QUEUES: usize = 512;
 /// Losses: one per poll at most.
+/// Visits of filesystems by `sync` that are kept until it ends: two for each filesystem of a machine with many.
+pub const TIMELINE_PORTIONS: usize = 1024;
 pub const TIMELINE_LOSSES: usize = 256;
 /// Threads: twice what the probes can watch, since an exit may be lost.
 pub const TIMELINE_THREADS: usize = 2048;

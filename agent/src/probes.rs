@@ -5,7 +5,6 @@
 use std::os::fd::OwnedFd;
 
 use aya::maps::{Array, Map, MapData, RingBuf, Stack};
-use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use fsyncscope_ebpf::layout::{ABSENT, Functions, Layout};
 use fsyncscope_ebpf::limits::{DISKS, DISKS_LOWER, REASONS, RING, SLOTS};
@@ -14,10 +13,11 @@ use fsyncscope_ebpf::slot::{Disk, Filesystem, Slot, disk_gate};
 
 use crate::kernel::btf::Btf;
 
+mod attach;
 mod counts;
 pub mod table;
 
-use table::{Attached, FLOORS, Need, PROBES, Probe, State};
+use table::{Attached, FLOORS, State};
 
 /// The object file, aligned as an ELF reader wants it.
 #[repr(C, align(8))]
@@ -87,6 +87,7 @@ pub struct Probes {
     writeback: Array<MapData, [u64; REASONS]>,
     written_back: counts::WrittenBack,
     attached: Vec<Attached>,
+    raw: bool,
     lower_disks: u32,
     refused_disks: u64,
 }
@@ -103,21 +104,7 @@ impl Probes {
         for disk in (0..DISKS_LOWER).rev() {
             disks.push(disk, 0).map_err(|e| failed("filling the table of free disks", &e))?;
         }
-        let kernel = kernel_types()?;
-        let mut attached = Vec::new();
-        for probe in PROBES {
-            let state = attach_one(&mut ebpf, probe, &kernel, choice);
-            if let (Need::Required, State::Missing(why)) = (probe.need, &state) {
-                return Err(ProbesError(format!("attaching {} failed: {why}; without it, {}", probe.name, probe.lost)));
-            }
-            attached.push(Attached { probe, state });
-        }
-        let seen = |attached: &Attached| {
-            attached.probe.need == Need::Filesystem && !matches!(attached.state, State::Missing(_))
-        };
-        if !attached.iter().any(seen) {
-            return Err(ProbesError("this kernel has no tracepoint of a filesystem that can be traced (ext4, xfs); load the filesystem's module and try again".into()));
-        }
+        let attached = attach::all(&mut ebpf, facts, choice)?;
         Ok(Self {
             ring: RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(|e| failed("mapping the ring buffer", &e))?,
             slots: map(&mut ebpf, "SLOT")?,
@@ -132,9 +119,23 @@ impl Probes {
             written_back: map(&mut ebpf, "WRITTEN_BACK")?,
             ebpf,
             attached,
+            raw: choice.raw,
             lower_disks: 0,
             refused_disks: 0,
         })
+    }
+
+    /// Attaches what waits for a process to use Linux AIO, if one does. True if anything changed.
+    pub fn attach_what_waits(&mut self) -> Result<bool, ProbesError> {
+        let waits = |attached: &Attached| attached.state == State::Waiting;
+        if !self.attached.iter().any(waits) || !aio_in_use() {
+            return Ok(false);
+        }
+        let kernel = kernel_types()?;
+        for attached in self.attached.iter_mut().filter(|attached| waits(attached)) {
+            attached.state = attach::one(&mut self.ebpf, attached.probe, &kernel, self.raw);
+        }
+        Ok(true)
     }
 
     /// What became of each probe.
@@ -149,9 +150,9 @@ impl Probes {
             let of_event = |attached: &&Attached| attached.probe.name == floor.event;
             let raw = self.attached.iter().find(of_event).is_none_or(|attached| attached.state == State::Raw);
             let attached = if raw {
-                attach_raw(&mut self.ebpf, floor.raw, floor.event)
+                attach::raw(&mut self.ebpf, floor.raw, floor.event)
             } else {
-                attach_typed(&mut self.ebpf, floor.typed, floor.event, &kernel)
+                attach::typed(&mut self.ebpf, floor.typed, floor.event, &kernel)
             };
             attached.map_err(|why| ProbesError(format!("attaching an empty program to {}: {why}", floor.event)))?;
         }
@@ -265,8 +266,12 @@ fn load(facts: &Facts, choice: &Choice) -> Result<Ebpf, ProbesError> {
         stack_ns: choice.stack_ns,
         switch_has_state: arguments("sched_switch").is_some_and(|arguments| arguments.len() >= 4) as u32,
         issue_has_queue: arguments("block_rq_issue").is_some_and(|arguments| arguments.len() >= 2) as u32,
+        async_has_request: arguments("io_uring_queue_async_work").is_some_and(|arguments| arguments.len() == 2) as u32,
+        begins_with_bio: arguments("block_io_start").is_none() as u32,
+        getrq_has_queue: arguments("block_getrq").is_some_and(|arguments| arguments.len() >= 2) as u32,
         has_return: arguments("rseq_update").is_some() as u32,
         has_registers: facts.btf.enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs").is_some() as u32,
+        unused: 0,
     };
     let words = words(&settings);
     let mut layout = facts.layout.to_vec();
@@ -292,38 +297,9 @@ fn words(settings: &Settings) -> Vec<u64> {
     unsafe { std::slice::from_raw_parts((&raw const *settings).cast::<u64>(), words) }.to_vec()
 }
 
-fn attach_one(ebpf: &mut Ebpf, probe: &Probe, kernel: &aya::Btf, choice: &Choice) -> State {
-    let typed =
-        if choice.raw { Err("not asked for".to_owned()) } else { attach_typed(ebpf, probe.name, probe.name, kernel) };
-    match typed {
-        Ok(()) => State::Typed,
-        Err(first) => match attach_raw(ebpf, probe.raw, probe.name) {
-            Ok(()) => State::Raw,
-            Err(second) => {
-                State::Missing(if choice.raw { second } else { format!("{first}, and as a raw tracepoint: {second}") })
-            }
-        },
-    }
-}
-
-fn attach_typed(ebpf: &mut Ebpf, name: &str, event: &str, kernel: &aya::Btf) -> Result<(), String> {
-    let program: &mut aya::programs::BtfTracePoint = program(ebpf, name)?;
-    program.load(event, kernel).map_err(|e| reason(&e))?;
-    program.attach().map(|_| ()).map_err(|e| reason(&e))
-}
-
-fn attach_raw(ebpf: &mut Ebpf, name: &str, event: &str) -> Result<(), String> {
-    let program: &mut RawTracePoint = program(ebpf, name)?;
-    program.load().map_err(|e| reason(&e))?;
-    program.attach(event).map(|_| ()).map_err(|e| reason(&e))
-}
-
-fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P, String>
-where
-    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-{
-    let program = ebpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?;
-    program.try_into().map_err(|e| reason(&e))
+/// Whether any process has set up a queue of Linux AIO. Where the kernel does not say, none has.
+fn aio_in_use() -> bool {
+    std::fs::read_to_string("/proc/sys/fs/aio-nr").is_ok_and(|count| count.trim() != "0")
 }
 
 fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, ProbesError> {

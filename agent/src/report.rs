@@ -58,18 +58,32 @@ pub fn open_json(open: &OpenSync, unix_offset_ns: i64) -> Value {
 
 fn identity(sync: &Sync, unix_offset_ns: i64) -> Value {
     let event = &sync.event;
-    let Disk { dev, name, .. } = &sync.disk;
     json!({
         "id": sync.id,
         "time_unix_ns": (event.start_ns as i64).saturating_add(unix_offset_ns),
         "operation": sync.operation.name(),
         "process": {"pid": event.pid, "name": sync.process},
         "thread": {"tid": event.tid, "name": event.thread},
-        "file": {"path": sync.file.path, "inode": sync.file.inode},
-        "device": {"major": dev >> 20, "minor": dev & 0xf_ffff, "name": name},
+        "asked_through": event.asked.as_ref().map(|asked| asked.through.word()),
+        "file": file(sync),
+        "filesystems": sync.filesystems.iter().map(|(disk, ns)| json!({"device": device(disk), "ns": ns})).collect::<Vec<_>>(),
+        "device": device(&sync.disk),
         "result": result(sync),
         "duration_ns": sync.duration_ns(),
     })
+}
+
+fn device(Disk { dev, name, .. }: &Disk) -> Value {
+    json!({"major": dev >> 20, "minor": dev & 0xf_ffff, "name": name})
+}
+
+/// Null for a sync of whole filesystems.
+fn file(sync: &Sync) -> Value {
+    if sync.operation.is_of_files() {
+        json!({"path": sync.file.path, "inode": sync.file.inode, "directory": sync.event.directory})
+    } else {
+        Value::Null
+    }
 }
 
 /// 0, or the errno's name; null where the end was not seen exactly.

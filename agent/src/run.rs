@@ -114,6 +114,7 @@ impl Daemon {
     fn new(tracer: Tracer, options: &Run, roots: Roots) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
         for attached in tracer.probes.attached() {
+            // One that waits for its need is no loss.
             let state =
                 if matches!(attached.state, State::Missing(_)) { ProbeState::Missing } else { ProbeState::Attached };
             metrics.set_probe(attached.probe.name, state);

@@ -4,25 +4,32 @@
 //! bound pushes out is old, and a sync that needed it is explained with less.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
 
-use crate::event::{Commit, Delay, Disk, EndSeen, Event, Queue, Role, Source, Start, Thread, Wait, Writer};
+use crate::event::{
+    self, Commit, Delay, Disk, EndSeen, Event, Portion, Queue, Role, Source, Start, Thread, Wait, Writer,
+};
 use crate::limits;
 
 mod baseline;
+mod bounded;
 mod operation;
 mod written;
+
+use bounded::Bounded;
 
 pub use baseline::{Baseline, Kind};
 pub use operation::Operation;
 pub use written::{Subject, WrittenBack};
+
+/// What stands for the disk of a sync of all filesystems.
+const ALL: &str = "all";
 
 /// One sync with everything that is known of it.
 #[derive(Clone, Debug)]
 pub struct Sync {
     /// Counts syncs of this stream from 1.
     pub id: u64,
-    pub event: crate::event::Sync,
+    pub event: event::Sync,
     pub operation: Operation,
     pub process: String,
     pub file: File,
@@ -44,6 +51,8 @@ pub struct Sync {
     /// Kernel threads that were seen to serve its disk where that is a stacked one: they completed its requests, or made
     /// requests below.
     pub servants: Vec<u32>,
+    /// Of a sync of all filesystems: how long it was at those of each disk, in ns.
+    pub filesystems: Vec<(Disk, u64)>,
 }
 
 /// The file of a sync.
@@ -80,6 +89,7 @@ pub struct Timeline {
     commits: VecDeque<Commit>,
     queues: VecDeque<Queue>,
     losses: VecDeque<(u64, u64, u64)>,
+    portions: VecDeque<Portion>,
     /// Numbers of syncs that were seen open, by thread and start.
     open: Bounded<(u32, u64), u64>,
     baselines: baseline::Baselines,
@@ -118,6 +128,7 @@ impl Timeline {
             Event::Lost { from_ns, until_ns, syncs, details } => {
                 keep(&mut self.losses, (from_ns, until_ns, syncs + details), limits::TIMELINE_LOSSES);
             }
+            Event::Portion(portion) => keep(&mut self.portions, portion, limits::TIMELINE_PORTIONS),
             Event::Open(open) => self.number(open.tid, open.start_ns),
             // Told as they come: no sync is explained by them.
             Event::WrittenBack(_) | Event::Unknown { .. } => {}
@@ -158,6 +169,9 @@ impl Timeline {
 
     /// The disk of a filesystem, or what the filesystem's own number says.
     pub fn disk_of(&self, dev: u32) -> Disk {
+        if dev == 0 {
+            return Disk { name: ALL.to_owned(), ..Disk::default() };
+        }
         self.disk(self.filesystems.get(&dev).copied().filter(|disk| *disk != 0).unwrap_or(dev))
     }
 
@@ -186,13 +200,16 @@ impl Timeline {
         self.open.get(&(tid, start_ns)).copied().unwrap_or(0)
     }
 
-    fn complete(&mut self, event: crate::event::Sync) -> Sync {
+    fn complete(&mut self, event: event::Sync) -> Sync {
         let mut id = self.number_of(event.tid, event.start_ns);
         if id == 0 {
             self.syncs += 1;
             id = self.syncs;
         }
         let mut sync = self.named(id, event);
+        if sync.operation == Operation::Sync {
+            sync.filesystems = self.visited_by(&sync.event);
+        }
         sync.lost_events = self.lost_in(sync.event.start_ns, sync.event.end_ns);
         if sync.duration_ns() >= self.start.threshold_ns {
             self.add_details(&mut sync);
@@ -202,14 +219,15 @@ impl Timeline {
     }
 
     /// A sync with the names that are known of it, without details.
-    pub fn named(&self, id: u64, event: crate::event::Sync) -> Sync {
+    pub fn named(&self, id: u64, event: event::Sync) -> Sync {
         let disk = self.disk_of(event.dev);
-        let thread = self.threads.get(&event.tid);
+        let asker = event.asked.as_ref().map(|asked| asked.process.clone());
+        let process = asker.or_else(|| Some(self.threads.get(&event.tid)?.process.clone()));
         let path = self.files.get(&(event.dev, event.inode)).map(|known| known.path.clone());
         Sync {
             id,
-            operation: Operation::of(event.syscall, &self.start.architecture, event.datasync),
-            process: thread.map_or_else(|| event.thread.clone(), |thread| thread.process.clone()),
+            operation: Operation::of(&event, &self.start.architecture),
+            process: process.filter(|name| !name.is_empty()).unwrap_or_else(|| event.thread.clone()),
             file: File { inode: event.inode, path },
             lower: disk.lower.iter().map(|dev| self.disk(*dev)).collect(),
             disk,
@@ -223,8 +241,25 @@ impl Timeline {
             lost_events: 0,
             baselines: Vec::new(),
             servants: Vec::new(),
+            filesystems: Vec::new(),
             event,
         }
+    }
+
+    /// How long a sync of all filesystems was at each disk, in the order of its visits.
+    fn visited_by(&self, event: &event::Sync) -> Vec<(Disk, u64)> {
+        let inside = |portion: &&Portion| {
+            portion.tid == event.tid && portion.start_ns >= event.start_ns && portion.end_ns <= event.end_ns
+        };
+        let mut visited: Vec<(Disk, u64)> = Vec::new();
+        for portion in self.portions.iter().filter(inside) {
+            let (disk, ns) = (self.disk_of(portion.dev), portion.end_ns.saturating_sub(portion.start_ns));
+            match visited.iter_mut().find(|(known, _)| known.dev == disk.dev) {
+                Some((_, sum)) => *sum += ns,
+                None => visited.push((disk, ns)),
+            }
+        }
+        visited
     }
 
     fn learn_servants(&mut self, queue: &Queue) {
@@ -256,7 +291,7 @@ impl Timeline {
     }
 
     fn add_details(&self, sync: &mut Sync) {
-        let (start, end, tid, dev) = (sync.event.start_ns, sync.event.end_ns, sync.event.tid, sync.event.dev);
+        let (start, end, tid, dev) = (sync.event.begun_ns(), sync.event.end_ns, sync.event.doer(), sync.event.dev);
         let overlaps = |from: u64, until: u64| from < end && start < until;
         sync.waits =
             self.waits.iter().filter(|wait| wait.tid == tid && overlaps(wait.start_ns, wait.end_ns)).cloned().collect();
@@ -347,38 +382,4 @@ fn keep<T>(queue: &mut VecDeque<T>, item: T, limit: usize) {
         queue.pop_front();
     }
     queue.push_back(item);
-}
-
-/// A map that drops what was put first when it is full.
-#[derive(Debug)]
-struct Bounded<K, V> {
-    map: HashMap<K, V>,
-    order: VecDeque<K>,
-}
-
-impl<K, V> Default for Bounded<K, V> {
-    fn default() -> Self {
-        Self { map: HashMap::new(), order: VecDeque::new() }
-    }
-}
-
-impl<K: Hash + Eq + Copy, V> Bounded<K, V> {
-    fn put(&mut self, key: K, value: V) {
-        if self.map.insert(key, value).is_none() {
-            self.order.push_back(key);
-        }
-        if self.order.len() > limits::TIMELINE_NAMES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.map.remove(&oldest);
-        }
-    }
-
-    fn get(&self, key: &K) -> Option<&V> {
-        self.map.get(key)
-    }
-
-    fn keys(&self) -> impl Iterator<Item = &K> {
-        self.map.keys()
-    }
 }

@@ -8,25 +8,23 @@ use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use anyhow::Context;
-use fsyncscope_ebpf::event::End;
-use fsyncscope_ebpf::part::{BLOCKED, Part};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::Stage;
 
 use crate::attribution::{Explanation, explain};
 use crate::cli::Tracing;
-use crate::event::{self, Disk, Event, Open, Role, Start, Thread};
+use crate::event::{self, Disk, Event, Role, Start, Thread};
 use crate::kernel::clock::ClockOffset;
 use crate::kernel::host::Roots;
 use crate::limits;
 use crate::names::Names;
 use crate::probes::{Choice, Probes};
 use crate::record::{Recorded, Recorder};
-use crate::report::{OpenSync, open_sync};
+use crate::report::OpenSync;
 use crate::select::Selectors;
 use crate::start::Kernel;
 use crate::timeline::{Sync, Timeline, WrittenBack};
 
+mod open;
 mod written;
 
 use written::WrittenSoFar;
@@ -143,6 +141,7 @@ impl Tracer {
         self.probes.poll(|bytes| events.push(Event::parse(bytes)));
         // Losses are read after the ring, so that no sync of this poll ended later than the loss that it overlaps.
         let now = now_ns();
+        self.probes.attach_what_waits()?;
         self.take_losses(now)?;
         for event in events {
             self.take_event(event, now, &mut hand_out)?;
@@ -254,7 +253,7 @@ impl Tracer {
         now: u64,
         hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let known = self.threads.contains_key(&sync.event.tid);
+        let known = self.threads.contains_key(&sync.event.doer());
         let wanted = known || self.selectors.wants_thread(&sync.event.thread, &self.names.process(sync.event.pid));
         self.seen += 1;
         if !wanted || !self.selectors.wants_sync(&sync) {
@@ -311,56 +310,6 @@ impl Tracer {
     /// Runs of probes that the kernel left out since they were attached.
     pub fn missed_runs(&self) -> u64 {
         self.missed_runs
-    }
-
-    fn look_for_open(
-        &mut self,
-        now: u64,
-        hand_out: &mut impl FnMut(Outcome) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        self.oldest_open_ns = 0;
-        let threads: Vec<Thread> = self.threads.values().cloned().collect();
-        for thread in threads {
-            let Some(slot) = self.probes.slot(thread.slot).filter(|slot| slot.tid == thread.tid) else { continue };
-            if slot.stage != Stage::Inside as u32 || slot.start_ns > now {
-                continue;
-            }
-            // Where only the return is seen, one that runs may have returned long ago.
-            if slot.end != End::Event as u32 && slot.class == Part::OnCpu as u32 {
-                continue;
-            }
-            let age = now - slot.start_ns;
-            self.oldest_open_ns = self.oldest_open_ns.max(age);
-            if age < self.open_ns {
-                continue;
-            }
-            let stack = self.names.stack_of(slot.tid);
-            let waits_for_journal = stack.iter().any(|function| function.contains("jbd2_log_wait_commit"));
-            let journal = self.probes.journal_of(&slot).filter(|_| waits_for_journal);
-            let open = Open {
-                tid: slot.tid,
-                pid: slot.tgid,
-                thread: thread.thread,
-                dev: slot.dev,
-                inode: slot.inode,
-                datasync: slot.datasync != 0,
-                syscall: slot.syscall,
-                start_ns: slot.start_ns,
-                now_ns: now,
-                hands: slot.hands,
-                class: if slot.class == BLOCKED { BLOCKED } else { slot.class },
-                since_ns: slot.since_ns,
-                in_flight: slot.disk.checked_sub(1).map(|disk| self.probes.in_flight(disk)),
-                stack,
-                journal_stack: journal.map(|tid| self.names.stack_of(tid)).unwrap_or_default(),
-            };
-            self.take(Event::Open(open.clone()))?;
-            let open = open_sync(&open, &self.timeline);
-            if self.selectors.wants_sync(&open.sync) {
-                hand_out(Outcome::Open(Box::new(open)))?;
-            }
-        }
-        Ok(())
     }
 }
 

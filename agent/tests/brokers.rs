@@ -17,7 +17,7 @@ use support::oracle::{Oracle, SYNC_CALLS};
 use support::postgres::Postgres;
 use support::scratch::{Format, LoopFs, Scratch};
 use support::verdict::{assert_nobody_blamed, assert_whole, is_blamed, waited_for_cpu_ns};
-use support::{Machine, bpf, missing, wait_for};
+use support::{Machine, bpf, missing, unix_ns, wait_for};
 
 /// The name of the process that disturbs a journal.
 const WRITER: &str = "ledger-writer";
@@ -239,8 +239,4 @@ fn of_journal(sync: &Value) -> bool {
 
 fn file_name(path: &str) -> &str {
     Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path)
-}
-
-fn unix_ns() -> u64 {
-    support::monotonic_ns() + support::realtime_minus_monotonic_ns()
 }

@@ -68,6 +68,8 @@ fn sync(path: Option<&str>) -> Sync {
         hands: Default::default(),
         journal_hands: Default::default(),
         after: [0; 4],
+        directory: false,
+        asked: None,
     };
     timeline.add(Event::Sync(event)).unwrap()
 }
@@ -149,8 +151,8 @@ fn what_cannot_be_understood_is_one_sentence() {
         ),
         (("file", ""), "reading --file \"\": the glob is empty; give a name or a glob such as \"java*\""),
         (
-            ("operation", "sync"),
-            "reading --operation \"sync\": there is no such operation; give one of fsync, fdatasync, o_dsync, o_sync, msync",
+            ("operation", "flush"),
+            "reading --operation \"flush\": there is no such operation; give one of fsync, fdatasync, o_dsync, o_sync, msync, syncfs, sync",
         ),
         (("thread", ""), "reading --thread \"\": the name is empty; give a thread's name, such as ForceWriteThread"),
         (

@@ -18,16 +18,15 @@ use support::{Machine, missing, realtime_minus_monotonic_ns, wait_for};
 
 #[test]
 fn a_scratch_disk_leaves_nothing_behind() {
-    for format in [Format::Ext4, Format::Ext4WithoutJournal, Format::Xfs] {
+    for format in [Format::Ext4, Format::Ext4WithoutJournal, Format::Xfs, Format::Btrfs] {
         if let Some(why) = format.missing() {
             support::skipped(&why);
             continue;
         }
         let scratch = Scratch::new("disk");
         let path = scratch.path().to_owned();
-        // 320 MiB: the least that mkfs.xfs of today accepts is 300.
-        let disk = LoopFs::new(&scratch, "disk", format, 320);
-        let alone = LoopFs::alone(&scratch, "alone", format, 320);
+        let disk = LoopFs::new(&scratch, "disk", format, format.mebibytes());
+        let alone = LoopFs::alone(&scratch, "alone", format, format.mebibytes());
         for disk in [&disk, &alone] {
             fs::write(disk.join("file"), "x").expect("write to the new filesystem");
             let backing = format!("/sys/block/{}/loop/backing_file", disk.device_name());

@@ -2,7 +2,7 @@
 
 use crate::limits::{PATH, RAN, RECENT, STACK};
 use crate::part::Hands;
-use crate::slot::{Ran, Request};
+use crate::slot::{Asker, Ran, Request};
 
 /// Kind of an event; the first member of its header.
 #[repr(u32)]
@@ -17,6 +17,7 @@ pub enum Kind {
     Queue = 7,
     Commit = 8,
     Filesystem = 9,
+    Portion = 10,
 }
 
 /// How the end of a sync was seen.
@@ -65,6 +66,9 @@ pub struct SyncRecord {
     pub switches: u32,
     /// An [`End`].
     pub end: u32,
+    pub directory: u32,
+    pub unused: u32,
+    pub asker: Asker,
     pub comm: [u8; 16],
     /// Partition of `end_ns - start_ns`.
     pub hands: Hands,
@@ -199,5 +203,16 @@ pub struct CommitRecord {
     pub phases: [u64; 4],
 }
 
+/// A sync of all filesystems was at one of them, until the header's time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PortionRecord {
+    pub header: Header,
+    pub start_ns: u64,
+    pub tid: u32,
+    /// Kernel's dev_t.
+    pub dev: u32,
+}
+
 const _: () = assert!(size_of::<Header>() == 16);
-const _: () = assert!(size_of::<SyncRecord>() == 16 + 32 + 32 + 16 + 2 * 136 + 32);
+const _: () = assert!(size_of::<SyncRecord>() == 16 + 32 + 40 + 64 + 16 + 2 * 136 + 32);

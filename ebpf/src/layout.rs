@@ -54,6 +54,18 @@ layout! {
     task_set_child_tid = task_struct.set_child_tid: 8 optional,
     kthread_data = kthread.data: 8 optional,
     worker_function = worker.current_func: 8 optional,
+    worker_work = worker.current_work: 8 optional,
+    work_function = work_struct.func: 8 optional,
+    /// io_uring's workers are threads of the process since 5.12.
+    io_worker_queue = io_worker.wq: 8 optional,
+    io_worker_work = io_worker.cur_work: 8 optional,
+    io_queue_task = io_wq.task: 8 optional,
+    io_request_work = io_kiocb.work: 0 optional,
+    io_request_opcode = io_kiocb.opcode: 1 optional,
+    io_request_command = io_kiocb.cmd: 0 optional,
+    io_sync_flags = io_sync.flags: 4 optional,
+    aio_work = fsync_iocb.work: 0 optional,
+    aio_datasync = fsync_iocb.datasync: 1 optional,
     /// System call number of the interrupted user context, x86-64.
     regs_syscall = pt_regs.orig_ax: 8 optional,
     /// System call number of the interrupted user context, arm64.
@@ -68,10 +80,17 @@ layout! {
     qstr_name = qstr.name: 8 required,
     inode_number = inode.i_ino: 8 required,
     inode_super = inode.i_sb: 8 required,
+    inode_mode = inode.i_mode: 2 required,
     super_dev = super_block.s_dev: 4 required,
     super_bdev = super_block.s_bdev: 8 required,
     super_magic = super_block.s_magic: 8 required,
+    super_private = super_block.s_fs_info: 8 required,
+    btrfs_super = btrfs_fs_info.sb: 8 optional,
+    btrfs_devices = btrfs_fs_info.fs_devices: 8 optional,
+    btrfs_latest = btrfs_fs_devices.latest_dev: 8 optional,
+    btrfs_block_device = btrfs_device.bdev: 8 optional,
     xfs_inode_vfs = xfs_inode.i_vnode: 0 optional,
+    xfs_super = xfs_mount.m_super: 8 optional,
 
     block_device_dev = block_device.bd_dev: 4 required,
     block_device_disk = block_device.bd_disk: 8 required,
@@ -86,6 +105,14 @@ layout! {
     request_bytes = request.__data_len: 4 required,
     request_command = request.cmd_flags: 4 required,
     request_bio = request.bio: 8 required,
+    /// Since 5.12 a bio has a block device.
+    bio_device = bio.bi_bdev: 8 optional,
+    /// Until 5.11 it had the whole disk.
+    bio_disk = bio.bi_disk: 8 optional,
+    bio_command = bio.bi_opf: 4 optional,
+    bio_place = bio.bi_iter: 0 optional,
+    place_sector = bvec_iter.bi_sector: 8 optional,
+    place_bytes = bvec_iter.bi_size: 4 optional,
     bio_next = bio.bi_next: 8 required,
     bio_vectors = bio.bi_io_vec: 8 required,
     vector_page = bio_vec.bv_page: 8 required,
@@ -107,6 +134,7 @@ layout! {
     writeback_bdi = bdi_writeback.bdi: 8 optional,
     bdi_device = backing_dev_info.dev: 8 optional,
     device_number = device.devt: 4 optional,
+    writeback_super = wb_writeback_work.sb: 8 optional,
     writeback_reason = wb_writeback_work.reason: 4 optional,
 }
 
@@ -135,6 +163,8 @@ functions! {
     /// A loop device's worker.
     loop_worker = loop_workfn,
     loop_worker_root = loop_rootcg_workfn,
+    /// Does a sync that was asked for through Linux AIO.
+    aio_sync = aio_fsync_work,
 }
 
 const _: () = assert!(size_of::<Functions>() == 8 * Functions::SYMBOLS.len());

@@ -21,6 +21,9 @@ pub const MERGED_BIOS: u32 = 8;
 /// Flushes that each disk remembers, to find those that a request asked for: more than overlap on a disk of many hardware
 /// queues.
 pub const FLUSHES: usize = 8;
+/// Syncs that io_uring's and AIO's workers have not begun; the one that was used least is forgotten: when it was asked for
+/// is then not known.
+pub const ASKING: u32 = 4096;
 /// Completed requests that each disk remembers, to show what ran beside a slow sync.
 pub const RECENT: usize = 32;
 /// Files whose path was already told to the agent, direct-mapped; forgetting one costs telling it again.

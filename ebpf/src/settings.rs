@@ -12,10 +12,18 @@ pub struct Settings {
     pub switch_has_state: u32,
     /// `block_rq_issue` has the queue as its first argument (until 5.10).
     pub issue_has_queue: u32,
+    /// The start of a request is told by `block_getrq`, which has its bio and not the request, since there is no
+    /// `block_io_start` (until 6.4).
+    pub begins_with_bio: u32,
+    /// `block_getrq` has the queue as its first argument (until 5.10).
+    pub getrq_has_queue: u32,
     /// `rseq_update` is attached, so the return to user mode is dated.
     pub has_return: u32,
+    /// `io_uring_queue_async_work` begins with the request (since 5.17).
+    pub async_has_request: u32,
     /// The helpers that give a task's user registers and its stack exist (since 5.15).
     pub has_registers: u32,
+    pub unused: u32,
 }
 
 impl Settings {
@@ -25,8 +33,12 @@ impl Settings {
         stack_ns: 0,
         switch_has_state: 0,
         issue_has_queue: 0,
+        begins_with_bio: 0,
+        getrq_has_queue: 0,
         has_return: 0,
+        async_has_request: 0,
         has_registers: 0,
+        unused: 0,
     };
 }
 
@@ -66,4 +78,4 @@ impl Counter {
 }
 
 const _: () =
-    assert!(size_of::<Settings>() == 2 * 8 + 4 * 4, "settings cross the border as whole words without padding");
+    assert!(size_of::<Settings>() == 2 * 8 + 8 * 4, "settings cross the border as whole words without padding");

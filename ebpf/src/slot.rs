@@ -26,6 +26,41 @@ pub enum Stage {
     Returning = 2,
 }
 
+/// How a sync was asked for.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// A system call of the thread that does it.
+    Call = 0,
+    /// An io_uring request, done by one of io_uring's workers.
+    IoUring = 1,
+    /// A Linux AIO request, done by a kernel worker.
+    Aio = 2,
+}
+
+/// `__NR_sync` and `__NR_syncfs`, by whether this machine's registers are those of x86-64 or of arm64.
+pub const SYNC_CALLS: [[i32; 2]; 2] = [[162, 306], [81, 267]];
+
+/// Who asked for a sync that a worker does.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asker {
+    /// A [`Door`]; for a call the rest is not used.
+    pub door: u32,
+    /// io_uring's operation.
+    pub opcode: u32,
+    /// The thread that asked, 0 where it is not known.
+    pub tid: u32,
+    pub tgid: u32,
+    /// When it was handed to the worker, 0 where that was not seen.
+    pub asked_ns: u64,
+    /// Address of the work: while the worker has another one, this sync is over.
+    pub work: u64,
+    pub comm: [u8; 16],
+    /// Name of its process's first thread.
+    pub process: [u8; 16],
+}
+
 /// Who submitted a request.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,7 +293,12 @@ pub struct Slot {
     pub told: u32,
     /// Counts the names that this slot had, of all its tasks: what the agent refuses is one of them. From 1.
     pub generation: u32,
+    /// The inode that is synced is a directory's.
+    pub directory: u32,
+    /// Of a sync of whole filesystems: how far it is, see the probe; and since when it is at the one of `dev`.
+    pub pass: u32,
     pub unused: u32,
+    pub portion_ns: u64,
     /// Journal thread that `snapshot` is of, 0 for none.
     pub snapshot_of: u32,
     /// CPU that it last ran on.
@@ -276,6 +316,7 @@ pub struct Slot {
     pub own: Request,
     /// Phases of the running commit: start, locking, flushing, logging.
     pub phases: [u64; 4],
+    pub asker: Asker,
 }
 
 impl Slot {

@@ -52,13 +52,15 @@ const NAMES: [[(&str, &str); 2]; Part::COUNT] = [
     [REMAINDER, REMAINDER],
     [REMAINDER, ("journal_idle", "journal: idle")],
 ];
+/// From the request to a worker until that began.
+const HANDED: (&str, &str) = ("asked", "asked for, no worker at it yet");
 const REMAINDER: (&str, &str) = ("remainder", "unexplained");
 
 /// Words of all rows, for metrics and documents.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let hands = [0, 1].into_iter().flat_map(|side| NAMES.iter().chain(&BELOW).map(move |names| names[side].0));
     let mut seen: Vec<&str> = Vec::new();
-    hands.filter(move |name| {
+    std::iter::once(HANDED.0).chain(hands).filter(move |name| {
         let fresh = *name != "journal_unseen" && !seen.contains(name);
         seen.push(name);
         fresh
@@ -72,12 +74,15 @@ impl Breakdown {
         let mut own = sync.event.hands;
         let mut journal = sync.event.journal_hands;
         // A torn clock may say that the wait for the journal was longer than the sync.
-        let waited = std::mem::take(&mut own[Part::Journal as usize]).min(whole_ns);
+        let handed_ns = sync.event.begun_ns().saturating_sub(sync.event.start_ns).min(whole_ns);
+        let done_ns = whole_ns - handed_ns;
+        let waited = std::mem::take(&mut own[Part::Journal as usize]).min(done_ns);
         let unseen = fit(&mut journal, waited);
-        let missing = fit(&mut own, whole_ns - waited);
+        let missing = fit(&mut own, done_ns - waited);
         let below = stacked::open(&mut own, &sync.waits, sync);
         let journal_below = stacked::open(&mut journal, &sync.journal_waits, sync);
         let mut breakdown = Self { rows: Vec::new(), whole_ns };
+        breakdown.put(HANDED, handed_ns);
         breakdown.add(&own, &below, 0);
         breakdown.add(&journal, &journal_below, 1);
         breakdown.put(REMAINDER, unseen + missing);

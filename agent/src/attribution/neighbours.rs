@@ -133,7 +133,7 @@ fn foreign(case: &Case, request: &Request) -> Option<Key> {
     if request.inode == 0 && request.submitter == Source::Flusher {
         return Some(Key::Flusher);
     }
-    let by_task = matches!(request.submitter, Source::Other | Source::Sync) && request.tid != event.tid;
+    let by_task = matches!(request.submitter, Source::Other | Source::Sync) && request.tid != event.doer();
     (by_task && !is_metadata_of(request)).then(|| Key::Task(request.tid, request.comm.clone()))
 }
 

@@ -80,6 +80,7 @@ fn probe_rows(out: &mut String, probe: &ProbeRow) {
     let attached = match attached {
         Kind::Typed => "typed",
         Kind::Raw => "raw",
+        Kind::Waiting => "waiting",
         Kind::Missing => "missing",
     };
     let word = match proof {

@@ -1,14 +1,20 @@
 //! Bytes from the probes become events. Pure; it never fails: what it does not know it says so.
 
 use fsyncscope_ebpf::event::{
-    CommitRecord, DelayRecord, End, FileRecord, FilesystemRecord, Header, Kind, QueueRecord, SyncRecord,
+    CommitRecord, DelayRecord, End, FileRecord, FilesystemRecord, Header, Kind, PortionRecord, QueueRecord, SyncRecord,
     ThreadExitRecord, ThreadRecord, WaitRecord,
 };
 use fsyncscope_ebpf::limits::RECENT;
 use fsyncscope_ebpf::part::Part;
-use fsyncscope_ebpf::slot::{self, Submitter, Written, WrittenKey};
+use fsyncscope_ebpf::slot::{self, Asker, Door, Submitter, Written, WrittenKey};
 
-use super::{Commit, Delay, EndSeen, Event, Queue, Ran, Request, Role, Source, Sync, Thread, Wait, WrittenBack};
+use super::{
+    Asked, Commit, Delay, EndSeen, Event, Portion, Queue, Ran, Request, Role, Source, Sync, Thread, Through, Wait,
+    WrittenBack,
+};
+
+/// The thread for which a worker did a sync, where that was not seen.
+const UNKNOWN: &str = "unknown";
 
 impl Event {
     /// One event from its bytes. Bytes of another version give [`Event::Unknown`].
@@ -31,6 +37,11 @@ impl Event {
             kind if kind == Kind::Wait as u32 => read(bytes).map_or_else(unknown, wait),
             kind if kind == Kind::Delay as u32 => read(bytes).map_or_else(unknown, delay),
             kind if kind == Kind::Queue as u32 => read(bytes).map_or_else(unknown, queue),
+            kind if kind == Kind::Portion as u32 => {
+                read(bytes).map_or_else(unknown, |PortionRecord { header, start_ns, tid, dev }| {
+                    Self::Portion(Portion { start_ns, end_ns: header.time_ns, tid, dev })
+                })
+            }
             kind if kind == Kind::Commit as u32 => read(bytes).map_or_else(unknown, commit),
             _ => unknown(),
         }
@@ -55,13 +66,16 @@ fn sync(record: SyncRecord) -> Event {
         end if end == End::Return as u32 => EndSeen::AtReturn,
         _ => EndSeen::Unseen,
     };
+    let asked = asked(&record.asker, record.tid, record.start_ns);
+    let by_call = asked.is_none();
+    let Asker { asked_ns, tid, tgid, comm, .. } = record.asker;
     Event::Sync(Sync {
-        start_ns: record.start_ns,
+        start_ns: if by_call || asked_ns == 0 { record.start_ns } else { asked_ns.min(record.start_ns) },
         end_ns: record.end_ns,
         return_ns: record.return_ns,
-        tid: record.tid,
-        pid: record.tgid,
-        thread: text(&record.comm),
+        tid: if by_call { record.tid } else { tid },
+        pid: if by_call { record.tgid } else { tgid },
+        thread: if by_call || tid != 0 { text(if by_call { &record.comm } else { &comm }) } else { UNKNOWN.to_owned() },
         dev: record.dev,
         inode: record.inode,
         datasync: record.datasync != 0,
@@ -71,7 +85,19 @@ fn sync(record: SyncRecord) -> Event {
         hands: record.hands,
         journal_hands: record.journal_hands,
         after: record.after,
+        directory: record.directory != 0,
+        asked,
     })
+}
+
+/// Who asked for what a worker did from `begun_ns` on; nothing for a system call.
+pub fn asked(asker: &Asker, worker: u32, begun_ns: u64) -> Option<Asked> {
+    let through = match asker.door {
+        door if door == Door::IoUring as u32 => Through::IoUring,
+        door if door == Door::Aio as u32 => Through::Aio,
+        _ => return None,
+    };
+    Some(Asked { through, opcode: asker.opcode, worker, begun_ns, process: text(&asker.process) })
 }
 
 fn thread(record: ThreadRecord) -> Event {

@@ -95,8 +95,9 @@ impl Mounts {
     fn is_reached(&self, mount: &Mount) -> bool {
         let mut reached = mount;
         for _ in 0..limits::MOUNT_DEPTH {
-            // The parent of the first mount is outside the namespace.
-            let Some(parent) = self.mounts.iter().find(|parent| parent.id == reached.parent) else { return true };
+            // The parent of the first mount is outside the namespace; the kernel's very first is its own.
+            let is_parent = |parent: &&Mount| parent.id == reached.parent && parent.id != reached.id;
+            let Some(parent) = self.mounts.iter().find(is_parent) else { return true };
             let mut others = self.mounts.iter().filter(|other| other.parent == parent.id && other.id != reached.id);
             if others.any(|other| other.id != parent.id && reached.point.starts_with(&other.point)) {
                 return false;

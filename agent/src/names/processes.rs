@@ -53,13 +53,21 @@ impl Processes {
         self.read(pid, now_ns)
     }
 
-    /// The same, read anew if what is remembered has another name: the process has executed another program since.
+    /// The same, read anew if what is remembered has another name: the process has executed another program since. Of one
+    /// that has ended already, the name is all there is.
     pub fn get_named(&mut self, pid: u32, name: &str) -> Process {
         let process = self.get(pid);
         if process.name == name {
             return process;
         }
-        self.read(pid, u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let process = self.read(pid, now_ns);
+        if !process.name.is_empty() {
+            return process;
+        }
+        let gone = Process { name: name.to_owned(), ..process };
+        self.known.put(pid, gone.clone(), now_ns, now_ns.saturating_add(limits::NAMES_PROCESS_HOLDS_NS));
+        gone
     }
 
     fn read(&mut self, pid: u32, now_ns: u64) -> Process {

@@ -2,6 +2,8 @@
 //!
 //! Architecture invariant: a tracepoint is named here and nowhere else in the agent.
 
+use fsyncscope_ebpf::layout::Layout;
+
 /// One tracepoint that a program attaches to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -46,12 +48,28 @@ impl Probe {
             "sched_switch" => Shown::Sleep,
             "sched_waking" => Shown::WakeUp,
             "block_rq_issue" | "block_rq_complete" => Shown::Transfer,
-            "block_io_start" => Shown::Submitter,
+            "block_io_start" | "block_getrq" => Shown::Submitter,
             "rseq_update" => Shown::Return,
             "ext4_sync_file_enter" | "ext4_sync_file_exit" => Shown::Sync("ext4"),
+            "btrfs_sync_file" => Shown::SyncStart("btrfs"),
             "xfs_file_fsync" => Shown::SyncStart("xfs"),
             name if name.starts_with("jbd2_") => Shown::Commit,
             _ => Shown::Elsewhere,
+        }
+    }
+}
+
+impl Probe {
+    /// Place in the table of kernel facts of the row without which it would tell nonsense: its type is in a module, and
+    /// not every kernel describes those.
+    pub fn reads(&self) -> Option<usize> {
+        let row = |owner, name| Layout::FIELDS.iter().position(|field| field.owner == owner && field.name == name);
+        match self.name {
+            "xfs_file_fsync" | "xfs_dir_fsync" => row("xfs_inode", "i_vnode"),
+            "xfs_fs_sync_fs" => row("xfs_mount", "m_super"),
+            "btrfs_sync_file" => row("btrfs_device", "bdev"),
+            "btrfs_sync_fs" => row("btrfs_fs_info", "sb"),
+            _ => None,
         }
     }
 }
@@ -61,8 +79,12 @@ impl Probe {
 pub enum Need {
     Required,
     Optional,
+    /// Attached only where the kernel lacks the tracepoint of this other probe, whose place in the list it then takes.
+    InPlaceOf(&'static str),
     /// One of the filesystems that can be traced; at least one of them is required.
     Filesystem,
+    /// Taxes all work of the kernel's workers, so it is attached once a process uses Linux AIO.
+    Aio,
 }
 
 const fn probe(name: &'static str, raw: &'static str, need: Need, lost: &'static str) -> Probe {
@@ -70,7 +92,7 @@ const fn probe(name: &'static str, raw: &'static str, need: Need, lost: &'static
 }
 
 /// All probes, in the order in which they are attached: those that begin a sync come last, so that the first sync that
-/// is seen is seen whole.
+/// is seen is seen whole; one that stands in for another comes after that.
 pub const PROBES: &[Probe] = &[
     probe("sched_process_exit", "sched_process_exit_raw", Need::Required, "ended threads would fill the table"),
     probe("sched_switch", "sched_switch_raw", Need::Required, "no sync can be broken down"),
@@ -84,12 +106,24 @@ pub const PROBES: &[Probe] = &[
         "no request can be linked, nor its submitter and file named",
     ),
     probe(
+        "block_getrq",
+        "block_getrq_raw",
+        Need::InPlaceOf("block_io_start"),
+        "no request can be linked, nor its submitter and file named",
+    ),
+    probe(
         "block_rq_merge",
         "block_rq_merge_raw",
         Need::Optional,
         "a request that is merged into another counts as open",
     ),
     probe("task_rename", "task_rename_raw", Need::Optional, "a thread keeps the name that it had at its first sync"),
+    probe(
+        "io_uring_queue_async_work",
+        "io_uring_queued_raw",
+        Need::Optional,
+        "syncs through io_uring begin with their worker's work",
+    ),
     probe("writeback_start", "writeback_start_raw", Need::Optional, "the reason of a writeback stays unknown"),
     probe("jbd2_commit_locking", "jbd2_locking_raw", Need::Optional, "commits are not told by phase"),
     probe("jbd2_commit_flushing", "jbd2_flushing_raw", Need::Optional, "commits are not told by phase"),
@@ -114,6 +148,23 @@ pub const PROBES: &[Probe] = &[
     ),
     probe("ext4_sync_file_exit", "ext4_sync_file_exit_raw", Need::Filesystem, "syncs on ext4 are not seen"),
     probe("ext4_sync_file_enter", "ext4_sync_file_enter_raw", Need::Filesystem, "syncs on ext4 are not seen"),
+    probe(
+        "workqueue_queue_work",
+        "workqueue_queued_raw",
+        Need::Aio,
+        "nobody knows who asked for a sync through Linux AIO, nor when",
+    ),
+    probe(
+        "writeback_queue",
+        "writeback_queue_raw",
+        Need::Optional,
+        "a sync of whole filesystems begins after its first wait for writeback",
+    ),
+    probe("btrfs_sync_fs", "btrfs_sync_fs_raw", Need::Filesystem, "sync and syncfs are not seen on btrfs"),
+    probe("xfs_fs_sync_fs", "xfs_fs_sync_fs_raw", Need::Filesystem, "sync and syncfs are not seen on xfs"),
+    probe("ext4_sync_fs", "ext4_sync_fs_raw", Need::Filesystem, "sync and syncfs are not seen on ext4"),
+    probe("btrfs_sync_file", "btrfs_sync_file_raw", Need::Filesystem, "syncs on btrfs are not seen"),
+    probe("xfs_dir_fsync", "xfs_dir_fsync_raw", Need::Filesystem, "syncs of directories on xfs are not seen"),
     probe("xfs_file_fsync", "xfs_file_fsync_raw", Need::Filesystem, "syncs on xfs are not seen"),
 ];
 
@@ -142,6 +193,8 @@ pub enum State {
     Typed,
     /// As a raw tracepoint.
     Raw,
+    /// Until there is a need for it.
+    Waiting,
     /// The sentence says why.
     Missing(String),
 }

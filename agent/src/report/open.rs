@@ -50,6 +50,8 @@ fn ended(open: &Open, hands: fsyncscope_ebpf::part::Hands) -> Ended {
         hands,
         journal_hands: [0; fsyncscope_ebpf::part::Part::COUNT],
         after: [0; 4],
+        directory: open.directory,
+        asked: open.asked.clone(),
     }
 }
 

@@ -47,15 +47,23 @@ fn head(sync: &Sync, unix_offset_ns: i64, state: &str) -> String {
     let milliseconds = ((sync.duration_ns() + 500) / 1000) as f64 / 1e3;
     let who =
         if sync.process == event.thread { sync.process.clone() } else { format!("{} {}", sync.process, event.thread) };
-    let line = format!("{state}{milliseconds:.3} ms  {}  {who}", sync.operation);
+    let through = event.asked.as_ref().map(|asked| format!(" through {}", asked.through.word())).unwrap_or_default();
+    let line = format!("{state}{milliseconds:.3} ms  {}{through}  {who}", sync.operation);
     let numbers = format!("(pid {}, tid {})", event.pid, event.tid);
     let fits = line.chars().count() + 1 + numbers.len() <= COLUMNS;
     let _ = writeln!(out, "{line}{}{numbers}", if fits { " " } else { "\n  " });
-    let path = sync.file.path.as_deref().unwrap_or("path not known");
-    wrap(&mut out, "  file     ", &format!("{path} (inode {})", sync.file.inode));
+    if sync.operation.is_of_files() {
+        let path = sync.file.path.as_deref().unwrap_or("path not known");
+        let kind = if event.directory { "directory, " } else { "" };
+        wrap(&mut out, "  file     ", &format!("{path} ({kind}inode {})", sync.file.inode));
+    }
     let on: Vec<&str> = sync.lower.iter().map(|disk| disk.name.as_str()).collect();
     let stacked = if on.is_empty() { String::new() } else { format!(", on {}", on.join(", ")) };
     let _ = writeln!(out, "  device   {}{stacked}", sync.disk.name);
+    if !sync.filesystems.is_empty() {
+        let visits = sync.filesystems.iter().map(|(disk, ns)| format!("{} {:.3} ms", disk.name, *ns as f64 / 1e6));
+        wrap(&mut out, "  visited  ", &visits.collect::<Vec<_>>().join(", "));
+    }
     let _ = writeln!(out, "  began    {}", utc((event.start_ns as i64).saturating_add(unix_offset_ns)));
     if sync.is_exact() && event.result < 0 {
         let _ = writeln!(out, "  failed   {}", super::errno_name(event.result));

@@ -68,7 +68,7 @@ fn tells_prototypes_of_tracepoints() {
 #[test]
 fn a_module_sees_its_kernel_and_itself() {
     let kernel = KERNELS[4].kernel();
-    let module = &KERNELS[4].modules(&kernel)[0];
+    let module = &KERNELS[4].modules(&kernel)[1];
     assert_eq!(kernel.member("xfs_inode", "i_vnode"), None);
     assert!(module.member("xfs_inode", "i_vnode").is_some());
     assert_eq!(module.member("request", "q"), kernel.member("request", "q"));
@@ -80,7 +80,7 @@ fn a_module_sees_its_kernel_and_itself() {
 #[test]
 fn the_largest_of_the_fixtures_stays_small() {
     for fixture in KERNELS {
-        assert!(bytes(fixture.version).len() < 40_000, "{} grew", fixture.version);
+        assert!(bytes(fixture.version).len() < 60_000, "{} grew", fixture.version);
     }
 }
 

@@ -7,16 +7,16 @@ use fsyncscope::kernel::btf::Btf;
 
 pub struct Fixture {
     pub version: &'static str,
-    module: Option<&'static str>,
+    modules: &'static [&'static str],
 }
 
 pub const KERNELS: [Fixture; 5] = [
     // Its modules do not carry type information.
-    Fixture { version: "5.10", module: None },
-    Fixture { version: "6.1", module: Some("xfs") },
-    Fixture { version: "6.12", module: Some("xfs") },
-    Fixture { version: "6.18", module: None },
-    Fixture { version: "7.2", module: Some("xfs") },
+    Fixture { version: "5.10", modules: &[] },
+    Fixture { version: "6.1", modules: &["btrfs", "xfs"] },
+    Fixture { version: "6.12", modules: &["btrfs", "xfs"] },
+    Fixture { version: "6.18", modules: &[] },
+    Fixture { version: "7.2", modules: &["btrfs", "xfs"] },
 ];
 
 impl Fixture {
@@ -26,8 +26,8 @@ impl Fixture {
 
     /// Its modules, on top of its kernel.
     pub fn modules(&self, kernel: &Btf) -> Vec<Btf> {
-        let name = self.module.map(|module| format!("{}.{module}", self.version));
-        name.map(|name| Btf::parse_split(kernel, &bytes(&name)).unwrap()).into_iter().collect()
+        let names = self.modules.iter().map(|module| format!("{}.{module}", self.version));
+        names.map(|name| Btf::parse_split(kernel, &bytes(&name)).unwrap()).collect()
     }
 }
 

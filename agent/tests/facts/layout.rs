@@ -47,6 +47,7 @@ fn every_kernel_has_one_of_each_pair_of_alternatives() {
     let pairs = [
         ["task_struct.__state", "task_struct.state"],
         ["request_queue.disk", "request.rq_disk"],
+        ["bio.bi_bdev", "bio.bi_disk"],
         ["page.compound_head", "page.compound_info"],
         ["pt_regs.orig_ax", "pt_regs.syscallno"],
     ];

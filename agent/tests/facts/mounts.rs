@@ -92,6 +92,16 @@ fn a_mount_that_another_covers_shows_nothing() {
     assert_eq!(path(&mounts, 8, 6, "/x"), Some("/a/b/x".to_owned()));
 }
 
+/// As a machine shows that runs from the archive that its kernel booted with.
+#[test]
+fn the_kernels_first_mount_is_its_own_parent() {
+    let table = "1 1 0:2 / / rw - rootfs rootfs rw\n20 1 8:1 / /data rw - ext4 /dev/sda1 rw\n";
+    let mounts = Mounts::parse(table.as_bytes());
+    assert_eq!(path(&mounts, 8, 1, "/x"), Some("/data/x".to_owned()));
+    assert_eq!(mounts.of_path(Path::new("/data")).unwrap().filesystem, "ext4");
+    assert_eq!(mounts.of_path(Path::new("/tmp")).unwrap().filesystem, "rootfs");
+}
+
 #[test]
 fn tells_the_mount_of_a_path() {
     let mounts = mounts();

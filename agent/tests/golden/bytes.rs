@@ -1,9 +1,9 @@
 //! Bytes as the ring hands them over: each record becomes its event, and whatever else comes is an unknown event.
 
-use fsyncscope::event::{Delay, EndSeen, Event, Ran, Request, Role, Source};
+use fsyncscope::event::{Delay, EndSeen, Event, Portion, Ran, Request, Role, Source};
 use fsyncscope_ebpf::event::{
-    CommitRecord, DelayRecord, FileRecord, FilesystemRecord, Header, Kind, QueueRecord, SyncRecord, ThreadExitRecord,
-    ThreadRecord, WaitRecord,
+    CommitRecord, DelayRecord, FileRecord, FilesystemRecord, Header, Kind, PortionRecord, QueueRecord, SyncRecord,
+    ThreadExitRecord, ThreadRecord, WaitRecord,
 };
 use fsyncscope_ebpf::limits::{PATH, RAN, RECENT, STACK};
 use fsyncscope_ebpf::part::Part;
@@ -40,6 +40,9 @@ fn sync() -> SyncRecord {
         syscall: 75,
         switches: 3,
         end: 0,
+        directory: 0,
+        unused: 0,
+        asker: slot::Asker::default(),
         comm: name("ForceWriteThread"),
         hands: std::array::from_fn(|hand| hand as u64),
         journal_hands: std::array::from_fn(|hand| 100 + hand as u64),
@@ -140,6 +143,10 @@ fn filesystem() -> FilesystemRecord {
 }
 
 /// One record of each kind.
+fn portion() -> PortionRecord {
+    PortionRecord { header: header(Kind::Portion), start_ns: 2_000, tid: 22, dev: 8 << 20 | 1 }
+}
+
 fn every_kind() -> Vec<(Kind, Vec<u8>)> {
     let exit = ThreadExitRecord { header: header(Kind::ThreadExit), tid: 22, tgid: 21 };
     vec![
@@ -152,6 +159,7 @@ fn every_kind() -> Vec<(Kind, Vec<u8>)> {
         (Kind::Queue, bytes(&queue(5))),
         (Kind::Commit, bytes(&commit())),
         (Kind::Filesystem, bytes(&filesystem())),
+        (Kind::Portion, bytes(&portion())),
     ]
 }
 
@@ -184,6 +192,43 @@ fn any_bytes_are_an_event() {
     }
     let future = [&99_u32.to_ne_bytes()[..], &[1; 400]].concat();
     assert_eq!(Event::parse(&future), Event::Unknown { kind: 99 });
+}
+
+#[test]
+fn a_workers_sync_is_told_of_who_asked() {
+    let asker = slot::Asker {
+        door: slot::Door::IoUring as u32,
+        opcode: 3,
+        tid: 33,
+        tgid: 31,
+        asked_ns: 400,
+        work: 5,
+        comm: name("submitter"),
+        process: name("broker"),
+    };
+    let told = |asker: slot::Asker| match Event::parse(&bytes(&SyncRecord { asker, directory: 1, ..sync() })) {
+        Event::Sync(event) => event,
+        other => panic!("{other:?}"),
+    };
+    let event = told(asker);
+    assert_eq!((event.tid, event.pid, event.thread.as_str(), event.directory), (33, 31, "submitter", true));
+    assert_eq!((event.start_ns, event.begun_ns(), event.end_ns, event.doer()), (400, 1_000, 8_000, 22));
+    let asked = event.asked.expect("a worker did it");
+    assert_eq!((asked.through.word(), asked.opcode, asked.process.as_str()), ("io_uring", 3, "broker"));
+    // When it was asked for was not seen, or is later than its begin: another's.
+    for asked_ns in [0, 1_001] {
+        let event = told(slot::Asker { asked_ns, door: slot::Door::Aio as u32, ..asker });
+        assert_eq!((event.start_ns, event.begun_ns()), (1_000, 1_000));
+        assert_eq!(event.asked.map(|asked| asked.through.word()), Some("aio"));
+    }
+    let event = told(slot::Asker { door: slot::Door::Call as u32, ..asker });
+    assert_eq!((event.tid, event.start_ns, event.begun_ns(), event.asked), (22, 1_000, 1_000, None));
+}
+
+#[test]
+fn a_portion_keeps_every_number() {
+    let told = Portion { start_ns: 2_000, end_ns: 9_000, tid: 22, dev: 8 << 20 | 1 };
+    assert_eq!(Event::parse(&bytes(&portion())), Event::Portion(told));
 }
 
 #[test]

@@ -22,9 +22,9 @@ const FIELDS: [(&str, &[&str]); 27] = [
     ("thread", OBJECT),
     ("thread/tid", NUMBER),
     ("thread/name", TEXT),
-    ("file", OBJECT),
-    ("file/path", &["text", "null"]),
-    ("file/inode", NUMBER),
+    ("asked_through", &["text", "null"]),
+    ("file", &["object", "null"]),
+    ("filesystems", LIST),
     ("device", OBJECT),
     ("device/major", NUMBER),
     ("device/minor", NUMBER),
@@ -43,7 +43,12 @@ const FIELDS: [(&str, &[&str]); 27] = [
 ];
 
 /// Fields of what may be null or empty, where it is not.
-const OPTIONAL: [(&str, &[&str]); 8] = [
+const OPTIONAL: [(&str, &[&str]); 13] = [
+    ("file/path", &["text", "null"]),
+    ("file/inode", NUMBER),
+    ("file/directory", BOOLEAN),
+    ("filesystems/*/device", OBJECT),
+    ("filesystems/*/ns", NUMBER),
     ("parts/*/name", TEXT),
     ("parts/*/ns", NUMBER),
     ("parts/*/detail", TEXT),
@@ -56,7 +61,7 @@ const OPTIONAL: [(&str, &[&str]); 8] = [
 
 /// The words that a field may hold.
 const WORDS: [(&str, &[&str]); 3] = [
-    ("operation", &["fsync", "fdatasync", "o_dsync", "o_sync", "msync"]),
+    ("operation", &["fsync", "fdatasync", "o_dsync", "o_sync", "msync", "syncfs", "sync"]),
     (
         "cause",
         &[

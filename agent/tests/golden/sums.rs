@@ -2,7 +2,8 @@
 
 use fsyncscope::attribution::{Explanation, explain};
 use fsyncscope::event::{
-    Commit, Delay, Disk, EndSeen, Event, Open, Queue, Ran, Request, Role, Source, Start, Sync, Thread, Wait,
+    Asked, Commit, Delay, Disk, EndSeen, Event, Open, Queue, Ran, Request, Role, Source, Start, Sync, Thread, Through,
+    Wait,
 };
 use fsyncscope::report;
 use fsyncscope::timeline::Timeline;
@@ -84,7 +85,20 @@ fn sync(random: &mut Random) -> Sync {
         journal_hands: random.hands(hands[Part::Journal as usize]),
         hands,
         after: std::array::from_fn(|_| random.time()),
+        directory: random.one_in(8),
+        asked: asked(random),
     }
+}
+
+/// That a worker did it, which may have begun at any time.
+fn asked(random: &mut Random) -> Option<Asked> {
+    random.one_in(4).then(|| Asked {
+        through: if random.one_in(2) { Through::IoUring } else { Through::Aio },
+        opcode: random.next() as u32,
+        worker: WORKER,
+        begun_ns: random.time(),
+        process: "broker".into(),
+    })
 }
 
 /// A time from somewhere around a sync, and one not before it.
@@ -250,6 +264,8 @@ fn any_open_sync_has_rows_that_sum_to_its_age() {
             hands,
             class: if random.one_in(2) { u32::MAX } else { random.below(20) as u32 },
             in_flight: None,
+            directory: false,
+            asked: None,
             since_ns: random.time(),
             stack: Vec::new(),
             journal_stack: Vec::new(),

@@ -118,6 +118,9 @@ fn a_process_has_a_name_an_executable_and_a_cgroup() {
     std::fs::remove_dir_all(tree.root().join("proc/7")).unwrap();
     assert_eq!(known.process(7), wanted, "remembered after its end");
     assert_eq!(names(&tree).process(7), Process::default());
+    let mut told = names(&tree);
+    assert_eq!(told.process_named(7, "short").name, "short", "it ended before anybody asked, and had said its name");
+    assert_eq!(told.process(7).name, "short");
 }
 
 #[test]

@@ -96,6 +96,11 @@ impl Agent {
         parsed(&self.lines.lock().expect("no reader panics"))
     }
 
+    /// How many syncs it printed so far.
+    pub fn printed(&self) -> usize {
+        self.lines.lock().expect("no reader panics").len()
+    }
+
     /// Waits until a printed sync is one that the caller looks for.
     pub fn wait_for_sync(&self, limit: Duration, mut wanted: impl FnMut(&Value) -> bool) -> Option<Value> {
         wait_for(limit, || self.syncs().into_iter().find(|sync| wanted(sync)))

@@ -1,16 +1,16 @@
 //! A real BookKeeper from its published artefacts: ZooKeeper, one bookie with its journal on one disk and its ledgers on
 //! another, and its own client. Everything listens on loopback, on ports that were free.
 
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
+use super::java::{BRIEF, Java, fill, path_text};
 use super::metrics::Samples;
 use super::process::{Process, tail};
 use super::scratch::{Format, LoopFs, Scratch};
-use super::{broker_cache, broker_files, free_port, http, missing, run, wait_for, wait_for_port};
+use super::zookeeper::ZooKeeper;
+use super::{free_port, http, missing, run, wait_for, wait_for_port};
 
 /// The thread that syncs the journal, as the kernel shows it up to JDK 25.
 pub const FORCE_WRITE: &str = "ForceWriteThrea";
@@ -19,7 +19,7 @@ pub const FORCE_WRITE: &str = "ForceWriteThrea";
 pub struct Bookie {
     bookie: Process,
     // Behind the bookie: fields are dropped in this order, and a bookie without ZooKeeper does not end well.
-    _zookeeper: Process,
+    _zookeeper: ZooKeeper,
     java: Java,
     scratch: PathBuf,
     journal: PathBuf,
@@ -45,30 +45,22 @@ pub struct Adding {
 impl Bookie {
     /// Why no bookie can run here, or nothing.
     pub fn missing() -> Option<String> {
-        missing(&["java", "javac", "mvn", "losetup"]).or_else(|| Format::Ext4.missing())
+        Java::missing().or_else(|| missing(&["losetup"])).or_else(|| Format::Ext4.missing())
     }
 
     /// Starts everything and comes back when a first entry was added.
     pub fn start(scratch: &Scratch, journal: &LoopFs, ledgers: &LoopFs) -> Self {
-        let java = Java::fetched();
+        let java = Java::fetched("bookkeeper", Some("Client.java"));
         let directory = scratch.path().to_owned();
-        for name in ["zookeeper", "java-tmp"] {
-            fs::create_dir(directory.join(name)).expect("create a directory in the scratch");
-        }
-        let zookeeper_port = free_port();
-        let zookeeper = java.zookeeper(&directory, zookeeper_port);
-        assert!(
-            wait_for_port(zookeeper_port, Duration::from_secs(30)),
-            "ZooKeeper does not listen:\n{}",
-            tail(&zookeeper.log())
-        );
+        let zookeeper = ZooKeeper::start(&java, &directory, &directory.join("zookeeper"));
         let (port, metrics_port) = (free_port(), free_port());
         let journal = journal.join("bk");
         let configuration = fill(
+            "bookkeeper",
             "bk.conf.in",
             &[
                 ("PORT", &port.to_string()),
-                ("ZOOKEEPER", &zookeeper_port.to_string()),
+                ("ZOOKEEPER", &zookeeper.port.to_string()),
                 ("METRICS", &metrics_port.to_string()),
                 ("JOURNAL", path_text(&journal)),
                 ("LEDGERS", path_text(&ledgers.join("bk"))),
@@ -76,11 +68,11 @@ impl Bookie {
         );
         let file = directory.join("bk.conf");
         fs::write(&file, configuration).expect("write the bookie's configuration");
-        let bookie = java.bookie(&directory, &file);
+        let bookie = server(&java, &directory, &file);
         let listens =
             wait_for_port(port, Duration::from_secs(60)) && wait_for_port(metrics_port, Duration::from_secs(30));
         assert!(listens, "the bookie does not listen:\n{}", tail(&bookie.log()));
-        let metadata = format!("zk+hierarchical://127.0.0.1:{zookeeper_port}/ledgers");
+        let metadata = format!("zk+hierarchical://127.0.0.1:{}/ledgers", zookeeper.port);
         let made = Self { bookie, _zookeeper: zookeeper, java, scratch: directory, journal, metadata, metrics_port };
         made.first_add();
         made
@@ -114,8 +106,9 @@ impl Bookie {
 
     /// Begins to add entries of 1 KiB.
     pub fn start_adding(&self, entries: u64, window: u32) -> Adding {
-        let client = self.java.client(&self.scratch, &self.metadata, entries, window);
-        Adding { client }
+        let mut command = self.java.command(&self.scratch, &BRIEF);
+        command.args(["Client", &self.metadata, &entries.to_string(), "1024", &window.to_string()]);
+        Adding { client: Process::start(command, self.scratch.join("client.log"), libc::SIGTERM) }
     }
 
     /// How many journal syncs the bookie itself has counted, successful ones and failed ones.
@@ -184,95 +177,14 @@ impl Adding {
     }
 }
 
-/// The artefacts and the compiled client.
-struct Java {
-    class_path: String,
-}
-
-impl Java {
-    /// Fetches what is not there yet. The cache lies beside the build's output and outlives the tests.
-    fn fetched() -> Self {
-        let cache = broker_cache("bookkeeper");
-        fs::create_dir_all(&cache).expect("create the cache of brokers");
-        let lock = File::create(cache.join("lock")).expect("create a lock file");
-        // SAFETY: the descriptor is open for as long as `lock` lives.
-        let result = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) };
-        assert_eq!(result, 0, "lock the cache of brokers: {}", std::io::Error::last_os_error());
-        let (jars, classes) = (cache.join("lib"), cache.join("classes"));
-        let class_path = format!("{}/*:{}", jars.display(), classes.display());
-        once(&cache, "pom.xml", || {
-            let _ = fs::remove_dir_all(&jars);
-            run(Command::new("mvn")
-                .args(["-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime"])
-                .arg(format!("-DoutputDirectory={}", jars.display()))
-                .arg("-f")
-                .arg(broker_files("bookkeeper").join("pom.xml")));
-        });
-        once(&cache, "Client.java", || {
-            run(Command::new("javac")
-                .args(["-proc:none", "-cp", &class_path, "-d"])
-                .arg(&classes)
-                .arg(broker_files("bookkeeper").join("Client.java")));
-        });
-        Self { class_path }
-    }
-
-    fn command(&self, scratch: &Path, options: &[&str]) -> Command {
-        let mut command = Command::new("java");
-        command.args(options).args(["-cp", &self.class_path]);
-        // Native libraries are unpacked there; a JVM that is killed does not remove them.
-        command.env("JDK_JAVA_OPTIONS", format!("-Djava.io.tmpdir={}", scratch.join("java-tmp").display()));
-        command
-    }
-
-    fn zookeeper(&self, scratch: &Path, port: u16) -> Process {
-        let data = scratch.join("zookeeper");
-        let text = fill("zoo.cfg.in", &[("PORT", &port.to_string()), ("DATA", path_text(&data))]);
-        let file = scratch.join("zoo.cfg");
-        fs::write(&file, text).expect("write ZooKeeper's configuration");
-        let mut command = self.command(scratch, &["-Xmx128m"]);
-        command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(file);
-        Process::start(command, scratch.join("zookeeper.log"), libc::SIGTERM)
-    }
-
-    /// Makes the new cluster known to ZooKeeper and starts its one bookie.
-    fn bookie(&self, scratch: &Path, configuration: &Path) -> Process {
-        let mut shell = self.command(scratch, &["-Xmx128m"]);
-        shell.args(["org.apache.bookkeeper.bookie.BookieShell", "-conf"]).arg(configuration).arg("initnewcluster");
-        run(&mut shell);
-        // Without this opening the bookie cannot read a descriptor's number, and its fadvise is silently dead.
-        let opens = "--add-opens=java.base/java.io=ALL-UNNAMED";
-        let mut command = self.command(scratch, &["-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", opens]);
-        command.args(["org.apache.bookkeeper.server.Main", "--conf"]).arg(configuration);
-        Process::start(command, scratch.join("bookie.log"), libc::SIGTERM)
-    }
-
-    fn client(&self, scratch: &Path, metadata: &str, entries: u64, window: u32) -> Process {
-        let mut command = self.command(scratch, &["-Xmx128m", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]);
-        command.args(["Client", metadata, &entries.to_string(), "1024", &window.to_string()]);
-        Process::start(command, scratch.join("client.log"), libc::SIGTERM)
-    }
-}
-
-/// Does something again only when a checked-in file differs from the one that it was last done for.
-fn once(cache: &Path, name: &str, work: impl FnOnce()) {
-    let wanted = fs::read(broker_files("bookkeeper").join(name)).expect("read a checked-in file");
-    let stamp = cache.join(format!("{name}.done"));
-    if fs::read(&stamp).is_ok_and(|done| done == wanted) {
-        return;
-    }
-    work();
-    fs::write(&stamp, wanted).expect("write a stamp");
-}
-
-/// A checked-in template with its `@NAME@` replaced.
-fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let text = fs::read_to_string(broker_files("bookkeeper").join(template)).expect("read a template");
-    let filled = values.iter().fold(text, |text, (name, value)| text.replace(&format!("@{name}@"), value));
-    assert!(!filled.contains('@'), "{template} has a value that nobody gives");
-    filled
-}
-
-fn path_text(path: &Path) -> &str {
-    path.to_str().expect("scratch paths are plain")
+/// Makes the new cluster known to ZooKeeper and starts its one bookie.
+fn server(java: &Java, scratch: &Path, configuration: &Path) -> Process {
+    let mut shell = java.command(scratch, &["-Xmx128m"]);
+    shell.args(["org.apache.bookkeeper.bookie.BookieShell", "-conf"]).arg(configuration).arg("initnewcluster");
+    run(&mut shell);
+    // Without this opening the bookie cannot read a descriptor's number, and its fadvise is silently dead.
+    let opens = "--add-opens=java.base/java.io=ALL-UNNAMED";
+    let mut command = java.command(scratch, &["-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", opens]);
+    command.args(["org.apache.bookkeeper.server.Main", "--conf"]).arg(configuration);
+    Process::start(command, scratch.join("bookie.log"), libc::SIGTERM)
 }

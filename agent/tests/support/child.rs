@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::client::Client;
 use super::interference::{Direct, Hog, Writer};
 use super::journal::Workload;
 use super::wait_for;
@@ -26,6 +27,7 @@ pub enum Role {
     Writer(Writer),
     Direct(Direct),
     Hog(Hog),
+    Client(Client),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,14 +71,19 @@ impl Child {
         self.process.id()
     }
 
-    /// The thread that does the work.
+    /// The thread that does the work; of a client, its process.
     pub fn worker_tid(&self) -> u32 {
         self.worker_tid
     }
 
     /// Tells it to stop, waits until it has, and gives its log.
-    pub fn stop(mut self) -> String {
-        self.end(Duration::from_secs(20));
+    pub fn stop(self) -> String {
+        self.stop_within(Duration::from_secs(20))
+    }
+
+    /// The same with a limit of the caller's own; what lasts longer is killed.
+    pub fn stop_within(mut self, limit: Duration) -> String {
+        self.end(limit);
         std::fs::read_to_string(&self.log).expect("read the child's log")
     }
 
@@ -133,6 +140,7 @@ fn entry() {
         Role::Writer(writer) => writer.perform(&stop, ready),
         Role::Direct(direct) => direct.perform(&stop, ready),
         Role::Hog(hog) => hog.perform(&stop, ready),
+        Role::Client(client) => return client.perform(ready, &log),
     };
     std::fs::write(log, text).expect("write the log");
 }

@@ -3,7 +3,6 @@
 //! truth and is longer by two clock readings and the way in and out.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::mapping::Mapping;
 use super::{monotonic_ns, own_tid};
 
 /// The distance of scattered writes.
@@ -225,7 +225,7 @@ impl Target {
             .open(&workload.file)
             .expect("open the journal's file");
         let mapping = match (workload.durability, workload.place) {
-            (Durability::Msync, Place::Within(region)) => Some(Mapping::new(&file, region as usize)),
+            (Durability::Msync, Place::Within(region)) => Some(Mapping::new(&[&file], region as usize)),
             (Durability::Msync, Place::Append) => panic!("a mapping does not grow: msync needs Place::Within"),
             _ => None,
         };
@@ -269,41 +269,4 @@ fn timed(call: impl FnOnce() -> std::io::Result<()>) -> Operation {
     let end_ns = monotonic_ns();
     let error = result.err().map_or(0, |error| error.raw_os_error().unwrap_or(-1));
     Operation { start_ns, end_ns, error }
-}
-
-/// A shared mapping of a whole file.
-struct Mapping {
-    start: *mut u8,
-    length: usize,
-}
-
-impl Mapping {
-    fn new(file: &File, length: usize) -> Self {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        assert_ne!(start, libc::MAP_FAILED, "map the journal: {}", std::io::Error::last_os_error());
-        Self { start: start.cast(), length }
-    }
-
-    fn write(&mut self, data: &[u8], offset: usize) {
-        assert!(offset + data.len() <= self.length, "the write lies in the mapping");
-        // SAFETY: the range was just checked to lie in the mapping, which nothing else borrows.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.start.add(offset), data.len()) };
-    }
-
-    fn sync(&self, offset: usize, length: usize) -> std::io::Result<()> {
-        let first = offset & !4095;
-        // SAFETY: the range begins on a page of the mapping and ends in it.
-        let result = unsafe { libc::msync(self.start.add(first).cast(), offset + length - first, libc::MS_SYNC) };
-        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole, and nothing refers to it any more.
-        unsafe { libc::munmap(self.start.cast(), self.length) };
-    }
 }

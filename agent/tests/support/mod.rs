@@ -9,24 +9,38 @@ pub mod bookie;
 pub mod bpf;
 pub mod catalogue;
 pub mod child;
+pub mod client;
 pub mod dashboard;
+pub mod doors;
+pub mod etcd;
 pub mod extents;
+pub mod eyes;
 pub mod faults;
 pub mod filled;
 pub mod http;
 pub mod interference;
+pub mod java;
 pub mod journal;
+pub mod kafka;
+pub mod ledger;
 pub mod manifest;
+pub mod mapping;
+pub mod mariadb;
+pub mod means;
 pub mod metrics;
 pub mod oracle;
 pub mod pod;
 pub mod postgres;
 pub mod process;
 pub mod prometheus;
+pub mod rabbitmq;
+pub mod redis;
+pub mod rings;
 pub mod scratch;
 pub mod strace;
 pub mod tool;
 pub mod verdict;
+pub mod zookeeper;
 
 use std::fs::File;
 use std::io::Write;
@@ -99,6 +113,13 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A client of a broker, which is ended after a minute: a broker that does not answer fails its test and no other.
+pub fn client(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program);
+    command
+}
+
 /// Asks every 20 ms until the answer is there or the time is over.
 pub fn wait_for<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
@@ -121,6 +142,11 @@ pub fn monotonic_ns() -> u64 {
 /// How far CLOCK_REALTIME is ahead of CLOCK_MONOTONIC now, to compare a log of ours with strace's.
 pub fn realtime_minus_monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME) - clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// The wall clock, as strace has it.
+pub fn unix_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {

@@ -18,10 +18,15 @@ pub struct Process {
 
 impl Process {
     /// Starts a command with stdout and stderr in a file.
-    pub fn start(mut command: Command, log: PathBuf, polite: i32) -> Self {
+    pub fn start(command: Command, log: PathBuf, polite: i32) -> Self {
+        Self::start_reading(command, Stdio::null(), log, polite)
+    }
+
+    /// The same with something to read at stdin.
+    pub fn start_reading(mut command: Command, stdin: Stdio, log: PathBuf, polite: i32) -> Self {
         let file = File::create(&log).expect("create a log");
         let same = file.try_clone().expect("share the log");
-        command.stdin(Stdio::null()).stdout(file).stderr(same);
+        command.stdin(stdin).stdout(file).stderr(same);
         // SAFETY: between fork and exec only prctl is called, which is async-signal-safe.
         unsafe {
             command.pre_exec(|| {
@@ -52,6 +57,15 @@ impl Process {
     /// Waits until it ends by itself.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         wait_for(limit, || self.ended())
+    }
+
+    /// Waits until a client ends by itself, and gives what it said; one that fails or takes longer fails the test.
+    pub fn finish(mut self, limit: Duration) -> String {
+        let status = self.wait(limit);
+        let log = self.log();
+        let success = status.is_some_and(|status| status.success());
+        assert!(success, "{} ended with {status:?}:\n{}", self.log.display(), tail(&log));
+        log
     }
 
     /// Asks it to end, and kills it after 10 s.

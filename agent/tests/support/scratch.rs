@@ -19,13 +19,29 @@ pub enum Format {
     Ext4,
     Ext4WithoutJournal,
     Xfs,
+    Btrfs,
 }
 
 impl Format {
+    /// The smallest disk that its tools make one on, and has room for a test's files.
+    pub fn mebibytes(self) -> u64 {
+        match self {
+            Self::Ext4 | Self::Ext4WithoutJournal => 128,
+            Self::Xfs => 320,
+            Self::Btrfs => 512,
+        }
+    }
+
+    /// Whether the end of a sync has an event of its own, with the result.
+    pub fn tells_ends(self) -> bool {
+        matches!(self, Self::Ext4 | Self::Ext4WithoutJournal)
+    }
+
     fn program(self) -> &'static str {
         match self {
             Self::Ext4 | Self::Ext4WithoutJournal => "mkfs.ext4",
             Self::Xfs => "mkfs.xfs",
+            Self::Btrfs => "mkfs.btrfs",
         }
     }
 
@@ -35,7 +51,7 @@ impl Format {
         match self {
             Self::Ext4 => &["-q", "-F", "-E", EAGER],
             Self::Ext4WithoutJournal => &["-q", "-F", "-E", EAGER, "-O", "^has_journal"],
-            Self::Xfs => &["-q", "-f"],
+            Self::Xfs | Self::Btrfs => &["-q", "-f"],
         }
     }
 
@@ -43,6 +59,7 @@ impl Format {
         match self {
             Self::Ext4 | Self::Ext4WithoutJournal => "ext4",
             Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
         }
     }
 

@@ -25,8 +25,8 @@ pub struct Call {
 pub struct Trace {
     /// Finished calls in the order of their starts.
     pub calls: Vec<Call>,
-    /// Calls that were seen to start and whose end was not seen, because the thread or the trace ended first.
-    pub unfinished: usize,
+    /// Calls whose end was not seen, because the thread or the trace ended first: without duration and result.
+    pub unfinished: Vec<Call>,
 }
 
 /// What one call of many is counted under.
@@ -58,7 +58,9 @@ impl Trace {
             }
         }
         calls.sort_by_key(|call| call.start_unix_ns);
-        Self { calls, unfinished: open.len() }
+        let no_end = || End { duration_ns: 0, result: 0, error: None };
+        let unfinished = open.into_iter().map(|(tid, started)| started.ended(tid, no_end())).collect();
+        Self { calls, unfinished }
     }
 
     /// The calls of one name by threads of one name on files whose path ends like this.
@@ -221,7 +223,7 @@ fn recorded_lines_become_calls() {
         .collect();
     let expected: Vec<&str> = include_str!("strace.expected.txt").lines().collect();
     assert_eq!(shown, expected);
-    assert_eq!(trace.unfinished, 2, "one thread was let go of inside a call, one died in it");
+    assert_eq!(trace.unfinished.len(), 2, "one thread was let go of inside a call, one died in it");
 }
 
 #[test]

@@ -5,9 +5,13 @@ use serde_json::Value;
 use super::agent::field;
 
 /// The parts of a sync make up the whole, to the nanosecond.
-pub fn assert_whole(sync: &Value) {
+pub fn is_whole(sync: &Value) -> bool {
     let sum: u64 = field::parts(sync).iter().map(|(_, ns)| ns).sum();
-    assert_eq!(sum, field::duration_ns(sync), "{sync}");
+    sum == field::duration_ns(sync)
+}
+
+pub fn assert_whole(sync: &Value) {
+    assert!(is_whole(sync), "{sync}");
 }
 
 /// The parts of a sync in which somebody was ready to run and had no CPU: the thread, a worker, the journal's thread.

@@ -1,14 +1,15 @@
 //! The block layer's events: each request of a watched disk from its allocation to its end, and the flush machine.
 
 use fsyncscope_ebpf::layout::ABSENT;
-use fsyncscope_ebpf::limits::{BUCKETS, FLUSHES, REASON_UNKNOWN, RECENT, REQUESTS};
+use fsyncscope_ebpf::limits::{BUCKETS, FLUSHES, REASON_UNKNOWN, RECENT};
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Flush, Kind, Phase, Request, Role, Stage, Submitter, disk_gate, latencies_place};
 
 use super::link::{FLUSH_LEGS, PF_WQ_WORKER, flush_legs, worker_function};
-use super::maps::{COMPLETED, DISK_GATE, LATENCIES, REQUEST, Tracked, add, count, disk, gate, slot_of};
+use super::maps::{COMPLETED, DISK_GATE, LATENCIES, add, count, disk, gate, slot_of};
 use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek};
 use super::page::{file_of, merged};
+use super::request::{find, find_address, take};
 use super::sync::PF_KTHREAD;
 use super::{names, writeback};
 
@@ -18,19 +19,32 @@ const FLUSH: u32 = 2;
 /// `REQ_IDLE`, the same on all kernels that are supported: direct writes have it and the journal's, writeback never.
 const IDLE: u32 = 1 << 15;
 
-/// The last step of a request, a flush, comes sooner than this after its data.
-const STALE_NS: u64 = 60_000_000_000;
-
 /// Index of a request's disk plus one, if it is watched.
 #[inline(always)]
 fn watched_disk<M: Memory>(request: Object) -> Option<(u32, &'static mut Disk)> {
-    let whole = if offset!(queue_disk) != ABSENT {
-        field!(M, field!(M, request, request_queue: Object), queue_disk: Object)
+    if offset!(queue_disk) != ABSENT {
+        watched::<M>(field!(M, field!(M, request, request_queue: Object), queue_disk: Object))
     } else if offset!(request_disk) != ABSENT {
-        field!(M, request, request_disk: Object)
+        watched::<M>(field!(M, request, request_disk: Object))
     } else {
-        return None;
-    };
+        None
+    }
+}
+
+/// The same of a bio.
+#[inline(always)]
+fn watched_disk_of_bio<M: Memory>(bio: Object) -> Option<(u32, &'static mut Disk)> {
+    if offset!(bio_device) != ABSENT {
+        watched::<M>(field!(M, field!(M, bio, bio_device: Object), block_device_disk: Object))
+    } else if offset!(bio_disk) != ABSENT {
+        watched::<M>(field!(M, bio, bio_disk: Object))
+    } else {
+        None
+    }
+}
+
+#[inline(always)]
+fn watched<M: Memory>(whole: Object) -> Option<(u32, &'static mut Disk)> {
     if whole.is_null() {
         return None;
     }
@@ -43,75 +57,53 @@ fn watched_disk<M: Memory>(request: Object) -> Option<(u32, &'static mut Disk)> 
     (disk.dev == dev).then_some((index, disk))
 }
 
-/// Finds the entry of a request by its address: one of two places.
-#[inline(always)]
-fn find(address: u64) -> Option<(u32, &'static mut Tracked)> {
-    let first = (address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    let place = first as u32 & (REQUESTS - 1);
-    let other = place ^ 1;
-    let entry = entry_at(place)?;
-    if entry.address == address {
-        return Some((place, entry));
-    }
-    let entry = entry_at(other)?;
-    (entry.address == address).then_some((other, entry))
-}
-
-#[inline(always)]
-fn entry_at(place: u32) -> Option<&'static mut Tracked> {
-    // SAFETY: entries live as long as the map; a request's events come one after the other.
-    REQUEST.get_ptr_mut(place).map(|entry| unsafe { &mut *entry })
-}
-
-/// Takes an entry for a request that starts, over a stale one of the same address if there is one.
-#[inline(always)]
-fn take(address: u64) -> Option<&'static mut Tracked> {
-    if let Some((_, entry)) = find(address) {
-        return Some(entry);
-    }
-    let first = (address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    let place = first as u32 & (REQUESTS - 1);
-    let entry = entry_at(place)?;
-    if is_free(entry) {
-        return Some(entry);
-    }
-    let entry = entry_at(place ^ 1)?;
-    is_free(entry).then_some(entry)
-}
-
-/// Whether nobody waits for an entry any more: a request that was done long ago, whose last step was not seen.
-#[inline(always)]
-fn is_free(entry: &Tracked) -> bool {
-    let done_ns = entry.request.done_ns;
-    entry.address == 0 || done_ns != 0 && now_ns().saturating_sub(done_ns) > STALE_NS
-}
-
 /// A request starts, in the context of whoever submits it.
 #[inline(always)]
 pub fn started<M: Memory>(request: Object) {
     let Some((index, disk)) = watched_disk::<M>(request) else { return };
-    let address = M::address(request);
+    let Some(about) = begin(index, disk, M::address(request)) else { return };
+    about.sector = field!(M, request, request_sector: u64);
+    about.bytes = field!(M, request, request_bytes: u32);
+    about.command = field!(M, request, request_command: u32);
+    note_submitter::<M>(about, || peek!(request, request_bio: Object));
+}
+
+/// The same where it is told with its bio, before the request has taken that over.
+#[inline(always)]
+pub fn started_with<M: Memory>(bio: Object) {
+    let Some((index, disk)) = watched_disk_of_bio::<M>(bio) else { return };
+    let Some(about) = begin(index, disk, M::address(bio)) else { return };
+    about.sector = M::read::<u64>(bio, offset!(bio_place) + offset!(place_sector));
+    about.bytes = M::read::<u32>(bio, offset!(bio_place) + offset!(place_bytes));
+    about.command = field!(M, bio, bio_command: u32);
+    note_submitter::<M>(about, || bio);
+}
+
+/// Takes an entry for a request that starts.
+#[inline(always)]
+fn begin(index: u32, disk: &mut Disk, address: u64) -> Option<&'static mut Request> {
     let Some(entry) = take(address) else {
         count(Counter::RequestUntracked);
-        return;
+        return None;
     };
     // An entry of the same address is left over from a request whose end was not seen: it counts already.
     let left_over = entry.address == address && entry.request.done_ns == 0;
     entry.address = address;
     entry.disk = index;
-    let depth = disk.in_flight;
+    entry.request.in_flight = disk.in_flight;
     if !left_over {
         add_in_flight(disk, 1);
     }
-    let about = &mut entry.request;
     // The request's own start time is set after this event since 6.14 or so: here it may still be its former use's.
-    about.allocated_ns = now_ns();
-    about.issued_ns = 0;
-    about.done_ns = 0;
-    about.sector = field!(M, request, request_sector: u64);
-    about.bytes = field!(M, request, request_bytes: u32);
-    about.command = field!(M, request, request_command: u32);
-    about.in_flight = depth;
+    entry.request.allocated_ns = now_ns();
+    entry.request.issued_ns = 0;
+    entry.request.done_ns = 0;
+    Some(&mut entry.request)
+}
+
+/// Notes who submits a request, and whose pages it carries.
+#[inline(always)]
+fn note_submitter<M: Memory>(about: &mut Request, bio: impl FnOnce() -> Object) {
     about.tid = current_tid();
     about.comm = aya_ebpf::helpers::bpf_get_current_comm().unwrap_or_default();
     let (submitter, reason) = submitter::<M>(about.tid);
@@ -121,7 +113,7 @@ pub fn started<M: Memory>(request: Object) {
     about.inode_dev = 0;
     let is_cache = about.command & IDLE == 0 || hands_down::<M>();
     if about.command & OPERATION == WRITE && about.bytes != 0 && is_cache {
-        (about.inode, about.inode_dev) = file_of(peek!(request, request_bio: Object));
+        (about.inode, about.inode_dev) = file_of(bio());
     }
 }
 
@@ -156,7 +148,7 @@ fn submitter<M: Memory>(tid: u32) -> (Submitter, u16) {
 #[inline(always)]
 pub fn absorbed<M: Memory>(request: Object) {
     let Some((_, disk)) = watched_disk::<M>(request) else { return };
-    if let Some((_, entry)) = find(M::address(request)) {
+    if let Some((_, entry)) = find::<M>(request) {
         entry.address = 0;
         // What is left over from a request that was done is in flight no more.
         if entry.request.done_ns == 0 {
@@ -192,7 +184,7 @@ pub fn issued<M: Memory>(request: Object) {
         entry.request.issued_ns = now;
         entry.request.done_ns = 0;
         note_issuer::<M>(&mut entry.request);
-    } else if let Some((_, entry)) = find(M::address(request)) {
+    } else if let Some((_, entry)) = find::<M>(request) {
         entry.request.issued_ns = now;
         note_issuer::<M>(&mut entry.request);
         let bytes = field!(M, request, request_bytes: u32);
@@ -228,7 +220,7 @@ pub fn completed<M: Memory>(request: Object) {
     let Some((index, disk)) = watched_disk::<M>(request) else { return };
     let now = now_ns();
     if field!(M, request, request_command: u32) & OPERATION == FLUSH {
-        let Some((_, entry)) = find(M::address(request)) else { return };
+        let Some((_, entry)) = find_address(M::address(request)) else { return };
         entry.address = 0;
         let Request { issued_ns, issued_tid, issuer_woken_ns, issuer_running_ns, .. } = entry.request;
         let flush = Flush { issued_ns, done_ns: now, issuer_woken_ns, issuer_running_ns, issued_tid, unused: 0 };
@@ -236,7 +228,7 @@ pub fn completed<M: Memory>(request: Object) {
         disk.flushed += 1;
         return;
     }
-    let Some((place, entry)) = find(M::address(request)) else { return };
+    let Some((place, entry)) = find::<M>(request) else { return };
     note_completion(place, index, now);
     watch_completer::<M>();
     let first = entry.request.done_ns == 0;

@@ -10,7 +10,7 @@ use fsyncscope_ebpf::slot::{Disk, Flush, PREFLUSH, Request, Role, Slot, Submitte
 
 use super::clock::{Cut, add_difference};
 use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, slot_of};
-use super::memory::{Memory, Object, current_tid, field, offset, peek, setting};
+use super::memory::{Memory, Object, current_tid, field, function, offset, peek, setting};
 use super::{names, sync};
 
 pub const PF_WQ_WORKER: u32 = 0x20;
@@ -77,6 +77,10 @@ fn attribute(slot: &mut Slot, now: u64, waker: &Waker) -> Found {
     } else if !found.request.is_null() {
         cut_by_request(&mut cut, &mut found, now);
         cut.finish(Part::Completion);
+    } else if waker.function != 0 && waker.function == function!(flusher) {
+        // It has done what it was asked for, or has let go of the inode.
+        found.part = Part::Writeback;
+        cut.finish(found.part);
     } else if waker.function != 0 {
         cut_by_worker(slot, &mut cut, now, helper.map(|(_, helper)| &*helper), &mut found);
     } else {

@@ -1,13 +1,15 @@
 //! The probes' memory: the gate, the slots, disks, requests, and the ring to the agent.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf, Stack};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, Stack};
 use fsyncscope_ebpf::event::Header;
 use fsyncscope_ebpf::limits::{
-    DISKS, DISKS_LOWER, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS, WRITTEN,
+    ASKING, DISKS, DISKS_LOWER, FILES, FILESYSTEMS, GATE, RAN, REASONS, REQUESTS, RING, SLOTS, WRITTEN,
 };
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Disk, Filesystem, Kind, Latencies, Phase, Request, Slot, Submitter, Written, WrittenKey};
+use fsyncscope_ebpf::slot::{
+    Asker, Disk, Filesystem, Kind, Latencies, Phase, Request, Slot, Submitter, Written, WrittenKey,
+};
 
 /// Slot of each watched task, by task id modulo the size; 0 for a task that is not watched.
 ///
@@ -55,6 +57,9 @@ pub static LATENCIES: Array<Latencies> =
 pub static WRITEBACK: Array<[u64; REASONS]> = Array::with_max_entries(DISKS, 0);
 #[map]
 pub static WRITTEN_BACK: HashMap<WrittenKey, Written> = HashMap::with_max_entries(WRITTEN, 0);
+/// Syncs that a worker is to do, by the address of the io_uring request or of the AIO work.
+#[map]
+pub static ASKED: LruHashMap<u64, Asker> = LruHashMap::with_max_entries(ASKING, 0);
 #[map]
 pub static COUNTER: Array<u64> = Array::with_max_entries(Counter::COUNT, 0);
 #[map]
@@ -63,7 +68,7 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING, 0);
 /// A request in flight.
 #[repr(C)]
 pub struct Tracked {
-    /// Address of the kernel's request, 0 for a free entry.
+    /// Address that the kernel's request is known by, 0 for a free entry.
     pub address: u64,
     pub disk: u32,
     pub unused: u32,

@@ -159,6 +159,18 @@ impl Arguments for RawTracePointContext {
     }
 }
 
+/// The first argument, or the second where this kernel has another in front of it.
+#[inline(always)]
+pub fn argument_behind(context: &impl Arguments, others: u32) -> Object {
+    let first = context.argument(0);
+    if others == 0 {
+        return first;
+    }
+    // SAFETY: the context of a tracepoint is its arguments, a word each. Volatile keeps the two reads from becoming one
+    // through a pointer that is chosen before, which the verifier refuses.
+    unsafe { context.as_ptr().cast::<Object>().add(1).read_volatile() }
+}
+
 /// User registers of the current task, null where the kernel does not offer them.
 #[inline(always)]
 pub fn registers() -> Object {

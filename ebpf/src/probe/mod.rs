@@ -6,6 +6,7 @@ use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use fsyncscope_ebpf::event::End;
 
+mod asker;
 mod block;
 mod clock;
 mod journal;
@@ -14,11 +15,13 @@ mod maps;
 mod memory;
 mod names;
 mod page;
+mod request;
 mod sched;
 mod sync;
+mod whole;
 mod writeback;
 
-use memory::{Arguments, Memory, Object, Probed, Typed, current_tid, field, offset, setting};
+use memory::{Arguments, Memory, Object, Probed, Typed, argument_behind, current_tid, field, offset, setting};
 
 macro_rules! probe {
     ($($(#[$doc:meta])* $name:ident, $raw:ident => |$memory:ident, $context:ident| $body:expr;)*) => { $(
@@ -55,15 +58,14 @@ probe! {
         sync::enter::<M>(inode, file, context.argument::<u32>(1), End::Event)
     };
     ext4_sync_file_exit, ext4_sync_file_exit_raw => |M, context| sync::leave(context.argument::<i32>(1));
-    xfs_file_fsync, xfs_file_fsync_raw => |M, context| {
-        let inode: Object = context.argument(0);
-        let inode = inode.wrapping_add(offset!(xfs_inode_vfs) as usize);
-        sync::enter::<M>(inode, core::ptr::null(), 0, End::Return)
-    };
+    xfs_file_fsync, xfs_file_fsync_raw => |M, context| xfs_sync::<M>(context.argument(0));
+    xfs_dir_fsync, xfs_dir_fsync_raw => |M, context| xfs_sync::<M>(context.argument(0));
     block_io_start, block_io_start_raw => |M, context| block::started::<M>(context.argument(0));
+    block_getrq, block_getrq_raw => |M, context| {
+        block::started_with::<M>(argument_behind(&context, setting!(getrq_has_queue: u32)))
+    };
     block_rq_issue, block_rq_issue_raw => |M, context| {
-        let request: Object = if setting!(issue_has_queue: u32) != 0 { context.argument(1) } else { context.argument(0) };
-        block::issued::<M>(request)
+        block::issued::<M>(argument_behind(&context, setting!(issue_has_queue: u32)))
     };
     block_rq_complete, block_rq_complete_raw => |M, context| block::completed::<M>(context.argument(0));
     block_rq_merge, block_rq_merge_raw => |M, context| block::absorbed::<M>(context.argument(0));
@@ -76,11 +78,42 @@ probe! {
     jbd2_commit_flushing, jbd2_flushing_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Flushing) };
     jbd2_commit_logging, jbd2_logging_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Logging) };
     jbd2_end_commit, jbd2_end_commit_raw => |M, context| { let _ = &context; journal::ended() };
+    io_uring_queue_async_work, io_uring_queued_raw => |M, context| asker::queued_by_io_uring::<M>(context.argument(0));
+    workqueue_queue_work, workqueue_queued_raw => |M, context| asker::queued_as_work::<M>(context.argument(2));
+    btrfs_sync_file, btrfs_sync_file_raw => |M, context| {
+        let file: Object = context.argument(0);
+        let inode = field!(M, file, file_inode: Object);
+        sync::enter::<M>(inode, file, context.argument::<u32>(1), End::Return)
+    };
+    writeback_queue, writeback_queue_raw => |M, context| {
+        let work: Object = context.argument(1);
+        whole::wanted::<M>(field!(M, work, writeback_super: Object))
+    };
+    ext4_sync_fs, ext4_sync_fs_raw => |M, context| {
+        whole::visited::<M>(context.argument(0), Some(context.argument::<u32>(1) != 0))
+    };
+    xfs_fs_sync_fs, xfs_fs_sync_fs_raw => |M, context| {
+        let mount: Object = context.argument(0);
+        // The kernel says of this argument that it may be null.
+        if !mount.is_null() {
+            whole::visited::<M>(field!(M, mount, xfs_super: Object), None)
+        }
+    };
+    btrfs_sync_fs, btrfs_sync_fs_raw => |M, context| {
+        let filesystem: Object = context.argument(0);
+        whole::visited::<M>(field!(M, filesystem, btrfs_super: Object), Some(context.argument::<u32>(1) != 0))
+    };
     writeback_start, writeback_start_raw => |M, context| writeback::started::<M>(context.argument(1));
     /// Nothing: what a program costs before it does anything. Only the measurement of cost loads these.
     floor_switch, floor_switch_raw => |M, context| { let _ = &context; };
     /// The same beside the block layer's programs.
     floor_issue, floor_issue_raw => |M, context| { let _ = &context; };
+}
+
+#[inline(always)]
+fn xfs_sync<M: Memory>(inode: Object) {
+    let inode = inode.wrapping_add(offset!(xfs_inode_vfs) as usize);
+    sync::enter::<M>(inode, core::ptr::null(), 0, End::Return)
 }
 
 #[inline(always)]

@@ -80,6 +80,8 @@ fn tell(task: Object, index: u32, slot: &mut Slot) {
 fn tell_thread(task: Object, index: u32, slot: &Slot) -> bool {
     let header = Header { kind: Kind::Thread as u32, slot: index, time_ns: slot.since_ns };
     emit::<ThreadRecord>(header, Counter::LostName, |record| {
+        // A worker of io_uring goes by the name of the thread that it works for.
+        let task = super::asker::master(task);
         let leader = peek!(task, task_group_leader: Object);
         // SAFETY: the record is reserved ring memory; every field is written.
         unsafe {
@@ -112,7 +114,7 @@ pub fn exit(tid: u32) {
         super::sync::send(index, slot, 0);
     }
     if slot.stage == Stage::Inside as u32 && slot.end != End::Event as u32 {
-        super::sync::end_unseen(index, slot);
+        super::sync::end_unseen(index, slot, now_ns());
     }
     slot.stage = Stage::Outside as u32;
     if slot.role == Role::Journal as u32

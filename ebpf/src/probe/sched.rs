@@ -6,12 +6,12 @@ use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::RAN;
 use fsyncscope_ebpf::part::{BLOCKED, Part};
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Ran, Role, Slot, Stage};
+use fsyncscope_ebpf::slot::{Door, Ran, Role, Slot, Stage};
 
 use super::clock::{elapse, snapshot};
 use super::maps::{LEFT, Leaver, add_waiting, emit, gate, slot, waiting};
 use super::memory::{Arguments, Memory, Object, field, now_ns, offset, peek, setting};
-use super::{link, sync};
+use super::{asker, link, sync};
 
 /// A CPU goes from one task to another. Two tasks that are not watched leave after three loads and two tests, unless a
 /// watched task waits for a CPU.
@@ -42,7 +42,7 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
         } else {
             peek!(previous, task_state_before_5_14: u64)
         };
-        switched_out(out, slot, now, preempted != 0 || state == 0);
+        switched_out::<M>(out, slot, now, preempted != 0 || state == 0);
     }
     if into != 0
         && let Some(slot) = slot(into)
@@ -53,17 +53,17 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
 }
 
 #[inline(always)]
-fn switched_out(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
+fn switched_out<M: Memory>(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
     let class = if runnable { Part::Preempted as u32 } else { BLOCKED };
     if slot.role == Role::Sync as u32 {
         if slot.stage == Stage::Outside as u32 {
             return;
         }
-        if has_left(slot) {
+        if has_left::<M>(slot) {
             if slot.stage == Stage::Returning as u32 {
                 sync::send(index, slot, 0);
             } else {
-                sync::end_unseen(index, slot);
+                sync::end_unseen(index, slot, now);
             }
             return;
         }
@@ -91,9 +91,12 @@ fn switched_out(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
 
 /// Whether the thread is no longer in the system call of its sync: what it does now is none of the sync's time.
 #[inline(always)]
-fn has_left(slot: &Slot) -> bool {
+fn has_left<M: Memory>(slot: &Slot) -> bool {
     if slot.stage == Stage::Inside as u32 && slot.end == End::Event as u32 {
         return false;
+    }
+    if slot.asker.door != Door::Call as u32 {
+        return asker::is_over::<M>(slot);
     }
     if setting!(has_registers: u32) == 0 {
         return true;

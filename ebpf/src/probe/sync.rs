@@ -1,28 +1,46 @@
 //! Begin and end of each sync, its record, and the return to user mode after it.
 
 use fsyncscope_ebpf::event::{End, FilesystemRecord, Header, Kind, SyncRecord};
+use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::limits::FILESYSTEMS;
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Filesystem, Role, Slot, Stage, disk_gate};
+use fsyncscope_ebpf::slot::{Asker, Door, Filesystem, Role, Slot, Stage, disk_gate};
 
+use super::asker::{self, PF_IO_WORKER};
 use super::clock::{copy, elapse};
 use super::maps::{DISK_GATE, FILESYSTEM, FREE_DISK, IGNORED, add, count, disk, emit, slot_of};
 use super::memory::{Memory, Object, current_tid, field, now_ns, offset, peek, registers, setting};
-use super::names;
+use super::{names, whole};
 
 /// A task of the kernel's own, on all kernels that are supported.
 pub const PF_KTHREAD: u32 = 0x0020_0000;
+/// The bits of a mode that say what a file is, and those of a directory.
+const FILE_TYPE: u16 = 0o170_000;
+const DIRECTORY: u16 = 0o040_000;
+/// `s_magic` of btrfs, which has no block device of its own.
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+
+/// What a sync is of.
+pub struct Target {
+    /// 0 for a whole filesystem.
+    pub inode: u64,
+    /// Kernel's dev_t of the filesystem.
+    pub dev: u32,
+    pub directory: u32,
+}
 
 /// A sync begins in the current task.
 #[inline(always)]
 pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
     let task = M::current();
-    // A kernel thread's sync is a loop device's flush: part of the device time of the disk above.
-    if field!(M, task, task_flags: u32) & PF_KTHREAD != 0 {
+    let flags = field!(M, task, task_flags: u32);
+    // A kernel thread's own sync is a loop device's flush: part of the device time of the disk above.
+    let role = if flags & PF_KTHREAD == 0 { Role::Sync } else { Role::Worker };
+    if flags & PF_KTHREAD != 0 && !asker::does_aio(task) {
         return;
     }
-    let Some((index, slot)) = names::watch(task, current_tid(), Role::Sync) else {
+    let Some((index, slot)) = names::watch(task, current_tid(), role) else {
         count(Counter::Unwatched);
         return;
     };
@@ -32,8 +50,21 @@ pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
     names::tell_once(task, index, slot);
     let now = now_ns();
     close_former(index, slot, now);
-    begin::<M>(slot, inode, datasync, end, now);
-    open_filesystem(index, slot, inode);
+    let super_block = field!(M, inode, inode_super: Object);
+    let directory = field!(M, inode, inode_mode: u16) & FILE_TYPE == DIRECTORY;
+    let target = Target {
+        inode: field!(M, inode, inode_number: u64),
+        dev: field!(M, super_block, super_dev: u32),
+        directory: directory as u32,
+    };
+    begin(slot, &target, end, now);
+    slot.datasync = datasync;
+    if flags & PF_KTHREAD != 0 {
+        asker::credit_aio(slot, task);
+    } else if flags & PF_IO_WORKER != 0 {
+        asker::credit_io_uring(slot, task);
+    }
+    open_filesystem(index, slot, peek!(inode, inode_super: Object));
     if !file.is_null() {
         names::tell_file(index, slot, file);
     }
@@ -41,20 +72,20 @@ pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
 
 /// Ends what a former sync of this thread left open.
 #[inline(always)]
-fn close_former(index: u32, slot: &mut Slot, now: u64) {
+pub fn close_former(index: u32, slot: &mut Slot, now: u64) {
     if slot.stage == Stage::Returning as u32 {
         send(index, slot, 0);
     } else if slot.stage == Stage::Inside as u32 {
         if slot.end == End::Event as u32 {
             count(Counter::ExitUnseen);
         } else {
-            end_unseen(index, slot);
+            end_unseen(index, slot, now);
         }
     }
 }
 
 #[inline(always)]
-fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now: u64) {
+pub fn begin(slot: &mut Slot, target: &Target, end: End, now: u64) {
     for hand in 0..Part::COUNT {
         // SAFETY: in bounds; volatile keeps the loop from becoming a call.
         unsafe {
@@ -63,9 +94,13 @@ fn begin<M: Memory>(slot: &mut Slot, inode: Object, datasync: u32, end: End, now
         }
     }
     slot.after = [0; 4];
-    slot.inode = field!(M, inode, inode_number: u64);
-    slot.dev = field!(M, field!(M, inode, inode_super: Object), super_dev: u32);
-    slot.datasync = datasync;
+    slot.asker.door = Door::Call as u32;
+    slot.asker.asked_ns = 0;
+    slot.inode = target.inode;
+    slot.dev = target.dev;
+    slot.datasync = 0;
+    slot.directory = target.directory;
+    slot.pass = 0;
     slot.end = end as u32;
     slot.result = 0;
     slot.switches = 0;
@@ -97,18 +132,17 @@ pub fn syscall() -> i32 {
 
 /// Finds the filesystem's disk and journal; at its first sync, begins to watch the disk.
 #[inline(always)]
-fn open_filesystem(index: u32, slot: &mut Slot, inode: Object) {
+pub fn open_filesystem(index: u32, slot: &mut Slot, super_block: Object) {
     let place = filesystem_index(slot.dev);
     let Some(known) = filesystem(place) else { return };
     slot.filesystem = place;
     if known.dev != slot.dev || known.told == 0 {
-        let super_block = peek!(inode, inode_super: Object);
         if known.dev != slot.dev {
             known.dev = slot.dev;
             known.journal = 0;
             known.log_disk = 0;
         }
-        let (dev, disk) = watch_disk(peek!(super_block, super_bdev: Object));
+        let (dev, disk) = watch_disk(block_device(super_block));
         known.disk = disk;
         known.told = tell_filesystem(index, slot, peek!(super_block, super_magic: u64), dev) as u32;
     }
@@ -127,6 +161,17 @@ pub fn filesystem_index(dev: u32) -> u32 {
 pub fn filesystem(place: u32) -> Option<&'static mut Filesystem> {
     // SAFETY: filesystems live as long as the map; each word is read and written whole.
     FILESYSTEM.get_ptr_mut(place).map(|filesystem| unsafe { &mut *filesystem })
+}
+
+/// The block device of a filesystem; of those on several, the one that was opened last.
+#[inline(always)]
+fn block_device(super_block: Object) -> Object {
+    let is_btrfs = peek!(super_block, super_magic: u64) == BTRFS_MAGIC && offset!(btrfs_block_device) != ABSENT;
+    if !is_btrfs {
+        return peek!(super_block, super_bdev: Object);
+    }
+    let devices = peek!(peek!(super_block, super_private: Object), btrfs_devices: Object);
+    peek!(peek!(devices, btrfs_latest: Object), btrfs_block_device: Object)
 }
 
 #[inline(always)]
@@ -184,7 +229,8 @@ pub fn leave(result: i32) {
     slot.end_ns = now;
     slot.result = result;
     slot.stage = Stage::Returning as u32;
-    if setting!(has_return: u32) == 0 {
+    // A worker never returns to user mode.
+    if setting!(has_return: u32) == 0 || slot.asker.door != Door::Call as u32 {
         send(index, slot, 0);
     }
 }
@@ -209,10 +255,17 @@ pub fn returned(tid: u32) {
 
 /// The thread is somewhere else by now: its sync had ended at some time since it last came to a CPU. What is sure of it is
 /// the time until then, which is none if it never slept: the rest may be user mode.
+///
+/// A worker has done with it some microseconds ago: it takes other work at once, or sleeps.
 #[inline(always)]
-pub fn end_unseen(index: u32, slot: &mut Slot) {
-    slot.end_ns = slot.since_ns;
-    slot.end = End::Unseen as u32;
+pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
+    if slot.asker.door != Door::Call as u32 {
+        elapse(slot, now, Part::Unlinked);
+        slot.end_ns = now;
+    } else {
+        slot.end_ns = slot.since_ns;
+        slot.end = End::Unseen as u32;
+    }
     send(index, slot, 0);
 }
 
@@ -220,6 +273,10 @@ pub fn end_unseen(index: u32, slot: &mut Slot) {
 #[inline(never)]
 pub fn send(index: u32, slot: &mut Slot, return_ns: u64) -> u32 {
     slot.stage = Stage::Outside as u32;
+    let dev = if slot.pass != 0 { whole::finish(index, slot) } else { slot.dev };
+    if slot.asker.door == Door::Aio as u32 {
+        slot.role = Role::Worker as u32;
+    }
     let header = Header { kind: Kind::Sync as u32, slot: index, time_ns: slot.end_ns };
     if let Some(made) = super::maps::COUNTER.get_ptr_mut(Counter::Syncs as u32) {
         add(made, 1);
@@ -233,12 +290,16 @@ pub fn send(index: u32, slot: &mut Slot, return_ns: u64) -> u32 {
             (&raw mut (*record).inode).write(slot.inode);
             (&raw mut (*record).tid).write(slot.tid);
             (&raw mut (*record).tgid).write(slot.tgid);
-            (&raw mut (*record).dev).write(slot.dev);
+            (&raw mut (*record).dev).write(dev);
             (&raw mut (*record).datasync).write(slot.datasync);
             (&raw mut (*record).result).write(slot.result);
             (&raw mut (*record).syscall).write(slot.syscall);
             (&raw mut (*record).switches).write(slot.switches);
             (&raw mut (*record).end).write(slot.end);
+            (&raw mut (*record).directory).write(slot.directory);
+            (&raw mut (*record).unused).write(0);
+            let by_call = slot.asker.door == Door::Call as u32;
+            (&raw mut (*record).asker).write(if by_call { Asker::default() } else { slot.asker });
             (&raw mut (*record).comm).write(aya_ebpf::helpers::bpf_get_current_comm().unwrap_or_default());
             (&raw mut (*record).after).write(slot.after);
             copy(&mut (*record).hands, &slot.hands);

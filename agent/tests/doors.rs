@@ -1,0 +1,304 @@
+//! Every door to durability, counted against the client's own book: one record for each operation and file, with the right
+//! thread, operation, file, device and result, by typed programs and by raw ones; from one thread, from seven, and from a
+//! process that exits right after.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use support::agent::{Agent, field};
+use support::child::{Child, Role};
+use support::client::{Client, Entry, Shape, book};
+use support::doors::{About, DOORS, Door, Span};
+use support::ledger::{Account, Distance};
+use support::means::Known;
+use support::oracle::Oracle;
+use support::rings::{AioInUse, io_uring_missing};
+use support::scratch::{Format, LoopFs, Scratch};
+use support::{Machine, bpf, missing, wait_for};
+
+const ALL: &[Format] = &[Format::Ext4, Format::Ext4WithoutJournal, Format::Xfs, Format::Btrfs];
+
+/// Doors that the agent does not see, or not as their rows say, and where: left out of the matrix.
+const NOT_YET: [(&str, &[Format]); 2] = [("sync_file_range", ALL), ("fadvise", ALL)];
+const DIRECTORY_FIELD: &str = "file.directory";
+
+/// At a threshold of zero every wait is told with the queue around it: seven threads fill the usual 4 MiB in 200 ms,
+/// which is two polls of an agent that itself waits for a CPU.
+const AGENT: [&str; 4] = ["--threshold", "0", "--ring-bytes", "67108864"];
+
+const SHAPES: [Shape; 3] = [Shape::Main, Shape::Threads(7), Shape::Exits];
+/// Of one client. A slow disk under the scratch directory takes seconds.
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn every_door_of_ext4_with_a_journal_is_counted() {
+    matrix(Format::Ext4, &[]);
+}
+
+#[test]
+fn every_door_of_ext4_without_a_journal_is_counted() {
+    matrix(Format::Ext4WithoutJournal, &[]);
+}
+
+#[test]
+fn every_door_of_xfs_is_counted() {
+    matrix(Format::Xfs, &[]);
+}
+
+#[test]
+fn every_door_of_btrfs_is_counted() {
+    matrix(Format::Btrfs, &[]);
+}
+
+#[test]
+fn raw_programs_count_the_same() {
+    matrix(Format::Ext4, &["--raw"]);
+}
+
+/// All doors that are seen, in all shapes, under as few agents as there are flags.
+fn matrix(format: Format, arguments: &[&str]) {
+    skip_if!(format.missing().or_else(io_uring_missing));
+    let _machine = Machine::lock();
+    let flags: BTreeSet<Option<&str>> = seen(format).map(|door| door.flag).collect();
+    for flag in flags {
+        let doors: Vec<&Door> = seen(format).filter(|door| door.flag == flag).collect();
+        let arguments: Vec<&str> = arguments.iter().copied().chain(flag).collect();
+        count(format, &arguments, &doors);
+    }
+}
+
+fn seen(format: Format) -> impl Iterator<Item = &'static Door> {
+    DOORS.iter().filter(move |door| !is_not_yet(door.name, format))
+}
+
+fn is_not_yet(name: &str, format: Format) -> bool {
+    NOT_YET.iter().any(|(door, formats)| *door == name && formats.contains(&format))
+}
+
+fn count(format: Format, arguments: &[&str], doors: &[&'static Door]) {
+    let scratch = Scratch::new("doors");
+    let disk = LoopFs::alone(&scratch, "disk", format, format.mebibytes());
+    let _aio = AioInUse::new();
+    let agent = Agent::watch(&[&AGENT[..], arguments].concat());
+    assert_programs(&agent, arguments.contains(&"--raw"));
+    let begun = Instant::now();
+    let cells = doors.iter().flat_map(|door| SHAPES.map(|shape| (*door, shape)));
+    let accounts: Vec<Account> = cells.map(|(door, shape)| go(door, shape, door.count, &scratch, &disk)).collect();
+    let owed: usize = accounts.iter().map(Account::owed).sum();
+    let all = wait_for(Duration::from_secs(10), || (agent.printed() >= owed).then_some(()));
+    let ended = agent.interrupt();
+    assert!(ended.status.success(), "{}", ended.said.join("; "));
+    eprintln!("{format:?} {arguments:?}: {} of {owed} records, {:.1?}", ended.syncs.len(), begun.elapsed());
+    let mut wrong = strangers(&ended.syncs, &accounts, &disk);
+    if !is_not_yet(DIRECTORY_FIELD, format) {
+        wrong.extend(wrong_directories(&ended.syncs, &accounts));
+    }
+    for account in &accounts {
+        let (faults, distances) = account.compare(&ended.syncs, disk.number(), format);
+        wrong.extend(faults.sentences(&account.name()));
+        for distance in distances {
+            eprintln!("{:24} {distance}", account.name());
+            if !distance.is_allowed() {
+                wrong.push(format!("{}: durations lie too far apart: {distance:?}", account.name()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), ended.said.join("\n"));
+    assert!(all.is_some(), "{} records of {owed}; {}", ended.syncs.len(), ended.said.join("; "));
+}
+
+/// Programs on events of the kernel are of one type, raw or typed.
+fn assert_programs(agent: &Agent, raw: bool) {
+    const RAW_TRACEPOINT: u32 = 17;
+    const TRACING: u32 = 26;
+    let types = bpf::types_of(agent.pid());
+    let (own, other) = if raw { (RAW_TRACEPOINT, TRACING) } else { (TRACING, RAW_TRACEPOINT) };
+    assert!(types.contains(&own) && !types.contains(&other), "{types:?}");
+}
+
+/// Lets a process go through a door, and gives its book.
+fn go(door: &Door, shape: Shape, count: u64, scratch: &Scratch, disk: &LoopFs) -> Account {
+    let (client, child) = ready(door, shape, count, scratch, disk);
+    gone(client, child)
+}
+
+/// A process that stands before a door.
+fn ready(door: &Door, shape: Shape, count: u64, scratch: &Scratch, disk: &LoopFs) -> (Client, Child) {
+    let client = Client { door: door.name.to_owned(), shape, count, directory: disk.path().to_owned() };
+    let log = scratch.join(&format!("{}.{}.book", door.name, shape.name()));
+    let child = Child::start(Role::Client(client.clone()), door.name, log);
+    (client, child)
+}
+
+/// Lets it go, and gives its book.
+fn gone(client: Client, child: Child) -> Account {
+    let pid = child.worker_tid();
+    let book = book(&child.stop_within(LIMIT));
+    let calls = Door::named(&client.door).calls.len() as u64;
+    assert_eq!(book.len() as u64, client.count * calls, "the book of {} is not whole", client.door);
+    Account { client, pid, book }
+}
+
+/// Nobody else syncs on a disk of our own.
+fn strangers(syncs: &[Value], accounts: &[Account], disk: &LoopFs) -> Vec<String> {
+    let (major, minor) = disk.number();
+    let ours =
+        |sync: &Value| accounts.iter().any(|account| field::number(sync, "/process/pid") == u64::from(account.pid));
+    let on_disk = |sync: &&Value| sync["device"]["major"] == major && sync["device"]["minor"] == minor;
+    syncs.iter().filter(on_disk).filter(|sync| !ours(sync)).map(|sync| format!("of nobody: {sync}")).collect()
+}
+
+/// Records that take a directory for a file, or a file for a directory.
+fn wrong_directories(syncs: &[Value], accounts: &[Account]) -> Vec<String> {
+    let of_directories =
+        |account: &&Account| Door::named(&account.client.door).calls.iter().any(|call| call.about == About::Directory);
+    let pids: BTreeSet<u64> = accounts.iter().filter(of_directories).map(|account| account.pid.into()).collect();
+    let wrong = syncs.iter().filter(|sync| {
+        let is_directory = pids.contains(&field::number(sync, "/process/pid"));
+        !sync["file"].is_null() && sync["file"]["directory"] != Value::Bool(is_directory)
+    });
+    wrong.take(1).map(|sync| format!("not told from a file: {sync}")).collect()
+}
+
+#[test]
+fn what_a_full_ring_loses_is_counted_to_the_last_sync() {
+    skip_if!(Format::Ext4.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("full");
+    let disk = LoopFs::alone(&scratch, "disk", Format::Ext4, Format::Ext4.mebibytes());
+    let door = Door::named("fsync");
+    let (client, child) = ready(door, Shape::Main, door.count, &scratch, &disk);
+    let agent = Agent::watch(&["--threshold", "0", "--ring-bytes", "65536", "--thread", "fsync"]);
+    let account = gone(client, child);
+    let ended = agent.interrupt();
+    let last = ended.said.last().expect("it says how many it saw");
+    let numbers: Vec<usize> = last.split([' ', ',', ';']).filter_map(|word| word.parse().ok()).collect();
+    let [_, shown, lost, 0] = numbers[..] else { panic!("nothing was lost: {last}") };
+    eprintln!("{last}");
+    let own = ended.syncs.iter().filter(|sync| field::number(sync, "/process/pid") == u64::from(account.pid)).count();
+    assert_eq!((shown, own + lost), (ended.syncs.len(), account.owed()), "{last}");
+}
+
+/// What stands in the list and is seen by now would be left out of the matrix for nothing.
+#[test]
+fn a_door_that_is_left_out_is_not_seen() {
+    const FEW: u64 = 7;
+    skip_if!(
+        Format::Ext4
+            .missing()
+            .or_else(|| Format::Btrfs.missing())
+            .or_else(|| Format::Xfs.missing())
+            .or_else(io_uring_missing)
+    );
+    let _machine = Machine::lock();
+    for format in ALL {
+        let scratch = Scratch::new("unseen");
+        let disk = LoopFs::alone(&scratch, "disk", *format, format.mebibytes());
+        let agent = Agent::watch(&AGENT);
+        // One behind a flag is not seen without it, now or later.
+        let doors = DOORS.iter().filter(|door| is_not_yet(door.name, *format) && door.flag.is_none());
+        let accounts: Vec<Account> = doors.map(|door| go(door, Shape::Main, FEW, &scratch, &disk)).collect();
+        let syncs = agent.interrupt().syncs;
+        let seen = |account: &&Account| account.compare(&syncs, disk.number(), *format).0.sentences("").is_empty();
+        let seen: Vec<String> = accounts.iter().filter(seen).map(Account::name).collect();
+        assert!(seen.is_empty(), "{format:?}: to be taken from the list: {seen:?}");
+    }
+}
+
+/// A record of an entry as the agent would tell it, of device 7:3.
+fn told(entry: &Entry, pid: u32) -> Value {
+    json!({
+        "process": { "pid": pid, "name": "fsync" }, "thread": { "tid": entry.tid, "name": entry.thread },
+        "operation": "fsync", "file": { "inode": entry.known[0].inode, "path": entry.known[0].path },
+        "device": { "major": 7, "minor": 3 }, "result": 0, "time_unix_ns": entry.start_ns, "open": false,
+        "duration_ns": entry.duration_ns(), "parts": [{ "name": "device", "ns": entry.duration_ns() }],
+    })
+}
+
+#[test]
+fn each_wrong_record_is_found() {
+    let known = vec![Known { inode: 12, path: "/disk/fsync.main.0.0".into() }];
+    let entry = |number: u64| Entry {
+        call: 0,
+        thread: "fsync".to_owned(),
+        tid: 41,
+        start_ns: number * 1_000_000,
+        end_ns: number * 1_000_000 + 100_000,
+        error: 0,
+        known: known.clone(),
+    };
+    let client = Client { door: "fsync".to_owned(), shape: Shape::Main, count: 3, directory: "/disk".into() };
+    let account = Account { client, pid: 41, book: (0..3).map(entry).collect() };
+    let right: Vec<Value> = account.book.iter().map(|entry| told(entry, account.pid)).collect();
+    let faults = |syncs: &[Value]| account.compare(syncs, (7, 3), Format::Ext4).0.sentences("");
+    assert_eq!(faults(&right), Vec::<String>::new());
+    assert!(faults(&right[1..])[0].contains("2 records of 3"));
+    assert!(faults(&[&right[..], &right[..1]].concat())[0].contains("4 records of 3"));
+    let changes = [
+        ("/thread/tid", json!(42), "records of"),
+        ("/thread/name", json!("other"), "another thread's name"),
+        ("/process/name", json!("other"), "another process's name"),
+        ("/operation", json!("fdatasync"), "called fdatasync"),
+        ("/file/inode", json!(13), "another inode"),
+        ("/file/path", json!("/disk/other"), "another path"),
+        ("/device/minor", json!(4), "another device"),
+        ("/result", json!("EIO"), "another result"),
+        ("/open", json!(true), "still runs"),
+        ("/duration_ns", json!(100_001), "longer than the call"),
+        ("/duration_ns", json!(99_999), "do not sum"),
+    ];
+    for (pointer, value, kind) in changes {
+        let mut wrong = right.clone();
+        *wrong[1].pointer_mut(pointer).expect("a field of the record") = value;
+        assert!(faults(&wrong).iter().any(|fault| fault.contains(kind)), "{pointer}: {:?}", faults(&wrong));
+    }
+}
+
+#[test]
+fn durations_may_lie_apart_so_far_and_no_farther() {
+    let distance = Distance {
+        word: "fsync",
+        span: Span::Whole,
+        calls: 997,
+        records: 1,
+        unseen: 0,
+        median_ns: 22_000,
+        p99_ns: 0,
+        max_ns: 0,
+        book_ns: 100_000,
+    };
+    assert!(distance.is_allowed());
+    assert!(!Distance { median_ns: 22_001, ..distance }.is_allowed());
+    assert!(!Distance { unseen: 499, ..distance }.is_allowed(), "most of them have no end");
+    assert!(Distance { median_ns: 22_001, span: Span::Within, ..distance }.is_allowed());
+}
+
+#[test]
+fn a_client_makes_the_calls_of_its_book() {
+    const CALLS: u64 = 97;
+    skip_if!(missing(&["strace"]).or_else(|| Format::Btrfs.missing()).or_else(io_uring_missing));
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("clients");
+    let disk = LoopFs::alone(&scratch, "disk", Format::Btrfs, Format::Btrfs.mebibytes());
+    for door in &DOORS {
+        let (client, child) = ready(door, Shape::Threads(7), CALLS, &scratch, &disk);
+        let names: BTreeSet<&str> = door.calls.iter().map(|call| call.system_call).collect();
+        let oracle = Oracle::attach(&scratch, child.worker_tid(), &names.iter().copied().collect::<Vec<_>>().join(","));
+        let Account { book, .. } = gone(client, child);
+        let trace = oracle.stop();
+        for (number, call) in door.calls.iter().enumerate() {
+            let of_call = |entry: &&Entry| entry.call == number;
+            let mut noted: Vec<u32> = book.iter().filter(of_call).map(|entry| entry.tid).collect();
+            let made = trace.calls.iter().filter(|made| made.name == call.system_call && made.result >= 0);
+            let mut made: Vec<u32> = made.map(|made| made.tid).collect();
+            noted.sort_unstable();
+            made.sort_unstable();
+            assert_eq!(noted, made, "{}: the book against strace, {}", door.name, call.system_call);
+        }
+        assert!(book.iter().all(|entry| entry.error == 0), "{}: the client itself failed", door.name);
+    }
+}
