@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::probes::table::Calls;
+
 /// Answers "why was this fsync slow?": accounts for every nanosecond of every sync of a journal disk, and names the
 /// cause and the culprit of the slow ones.
 #[derive(Debug, Parser)]
@@ -52,7 +54,8 @@ pub struct Selectors {
     /// Path of the synced file, as a glob
     #[arg(long, value_name = "GLOB", help_heading = "Which syncs")]
     pub file: Vec<String>,
-    /// fsync, fdatasync, o_dsync, o_sync or msync
+    /// fsync, fdatasync, o_dsync, o_sync, msync, syncfs, sync, sync_file_range
+    /// or fadvise
     #[arg(long, value_name = "NAME", help_heading = "Which syncs")]
     pub operation: Vec<String>,
 }
@@ -74,6 +77,11 @@ pub struct Tracing {
     /// Load the probes as raw tracepoints, as kernels do that lack types
     #[arg(long, hide_short_help = true)]
     pub raw: bool,
+    /// Also trace sync_file_range, fadvise or both (all): only the tracepoints of
+    /// their system calls show them, which taxes every system call of this
+    /// machine; `doctor` measures how much
+    #[arg(long, value_name = "CALLS", value_parser = calls, num_args = 0..=1, require_equals = true, default_missing_value = "all", hide_short_help = true)]
+    pub syscall_tracepoints: Option<Calls>,
     #[command(flatten)]
     pub selectors: Selectors,
 }
@@ -86,6 +94,7 @@ impl Default for Tracing {
             record: None,
             ring_bytes: fsyncscope_ebpf::limits::RING,
             raw: false,
+            syscall_tracepoints: None,
             selectors: Selectors::default(),
         }
     }
@@ -139,6 +148,9 @@ pub struct Doctor {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    /// Measure what --syscall-tracepoints would cost, by attaching them
+    #[arg(long)]
+    pub syscall_tracepoints: bool,
     /// Make the canary file in this directory instead of the directory for temporary files
     #[arg(long, value_name = "DIRECTORY")]
     pub canary: Option<PathBuf>,
@@ -187,6 +199,16 @@ pub struct Explain {
     /// One JSON object a line instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// Names of system calls, separated by commas, or `all`.
+fn calls(text: &str) -> Result<Calls, String> {
+    Calls::named(text).ok_or_else(|| {
+        format!(
+            "no such call can be traced by its tracepoint; give all, or of {} one or more with commas",
+            Calls::NAMES.join(", ")
+        )
+    })
 }
 
 /// A duration such as `1ms`, `250us`, `10s`, `2m`, or 0.

@@ -19,10 +19,12 @@ use crate::probes::{self, Choice, Probes};
 use crate::start::Kernel;
 
 mod canary;
+mod price;
 mod proof;
 mod text;
 
 use canary::{Evidence, Journal, Place};
+use price::Price;
 use proof::Proof;
 
 /// Everything that the command found; the object that `--json` prints.
@@ -41,6 +43,8 @@ pub struct Report {
     pub canary: Option<CanaryRow>,
     /// Why there was no canary, or no proof by it.
     pub canary_problem: Option<String>,
+    /// What `--syscall-tracepoints` costs, where it was asked for.
+    pub syscall_tracepoints: Option<Price>,
     /// Empty if nothing could be attached.
     pub probes: Vec<ProbeRow>,
 }
@@ -108,6 +112,7 @@ pub struct ProbeRow {
 pub enum Kind {
     Typed,
     Raw,
+    Classic,
     Waiting,
     Missing,
 }
@@ -131,7 +136,7 @@ pub fn doctor(options: &cli::Doctor) -> anyhow::Result<ExitCode> {
     };
     let host = Host::read(&roots);
     let mut report = Report::of(&host);
-    match examine(&mut report, host, &roots, place) {
+    match examine(&mut report, host, &roots, place, options.syscall_tracepoints) {
         Ok(()) => report.conclude(),
         Err(error) => report.give_up(&error),
     }
@@ -144,7 +149,13 @@ pub fn doctor(options: &cli::Doctor) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn examine(report: &mut Report, host: Host, roots: &Roots, place: anyhow::Result<Place>) -> anyhow::Result<()> {
+fn examine(
+    report: &mut Report,
+    host: Host,
+    roots: &Roots,
+    place: anyhow::Result<Place>,
+    price: bool,
+) -> anyhow::Result<()> {
     let kernel = Kernel::with_host(host, roots)?;
     report.add_kernel(&kernel);
     // Counting needs SYS_ADMIN; without it, proof rests on the events alone.
@@ -162,6 +173,9 @@ fn examine(report: &mut Report, host: Host, roots: &Roots, place: anyhow::Result
             None
         }
     };
+    if price {
+        report.syscall_tracepoints = Some(price::measure(&mut probes)?);
+    }
     report.probes = probes.attached().iter().map(|attached| ProbeRow::of(attached, flown.as_ref())).collect();
     report.canary = flown.map(|(place, evidence)| CanaryRow::of(place, evidence));
     Ok(())
@@ -188,6 +202,7 @@ impl Report {
             missing: host.shortfalls.iter().map(MissingRow::from).collect(),
             canary: None,
             canary_problem: None,
+            syscall_tracepoints: None,
             probes: Vec::new(),
         }
     }
@@ -281,6 +296,7 @@ impl ProbeRow {
         let (kind, proof) = match &attached.state {
             State::Typed => (Kind::Typed, proof()),
             State::Raw => (Kind::Raw, proof()),
+            State::Classic => (Kind::Classic, proof()),
             State::Waiting => (Kind::Waiting, Proof::Untried("attached once a process uses Linux AIO".to_owned())),
             State::Missing(why) => (Kind::Missing, Proof::Untried(why.clone())),
         };

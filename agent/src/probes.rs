@@ -44,6 +44,8 @@ pub struct Choice {
     pub ring_bytes: u32,
     /// Load the raw programs even where typed ones would do; to test them.
     pub raw: bool,
+    /// System calls that are traced by their own tracepoints.
+    pub calls: table::Calls,
 }
 
 impl Choice {
@@ -54,6 +56,7 @@ impl Choice {
             stack_ns: (threshold_ns / 4).max(1_000_000),
             ring_bytes: RING,
             raw: false,
+            calls: table::Calls::default(),
         }
     }
 }
@@ -86,6 +89,8 @@ pub struct Probes {
     latencies: Array<MapData, [u64; counts::LATENCIES_WORDS]>,
     writeback: Array<MapData, [u64; REASONS]>,
     written_back: counts::WrittenBack,
+    /// Held, since a program that is loaded later names them by their descriptors.
+    _free: [Stack<MapData, u32>; 2],
     attached: Vec<Attached>,
     raw: bool,
     lower_disks: u32,
@@ -100,11 +105,12 @@ impl Probes {
         for slot in (1..SLOTS).rev() {
             free.push(slot, 0).map_err(|e| failed("filling the table of free slots", &e))?;
         }
-        let mut disks: Stack<_, u32> = map(&mut ebpf, "FREE_DISK")?;
+        let mut free_disks: Stack<_, u32> = map(&mut ebpf, "FREE_DISK")?;
         for disk in (0..DISKS_LOWER).rev() {
-            disks.push(disk, 0).map_err(|e| failed("filling the table of free disks", &e))?;
+            free_disks.push(disk, 0).map_err(|e| failed("filling the table of free disks", &e))?;
         }
-        let attached = attach::all(&mut ebpf, facts, choice)?;
+        let mut attached = attach::all(&mut ebpf, facts, choice)?;
+        attached.extend(attach::calls(&mut ebpf, choice.calls)?);
         Ok(Self {
             ring: RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(|e| failed("mapping the ring buffer", &e))?,
             slots: map(&mut ebpf, "SLOT")?,
@@ -118,6 +124,7 @@ impl Probes {
             writeback: map(&mut ebpf, "WRITEBACK")?,
             written_back: map(&mut ebpf, "WRITTEN_BACK")?,
             ebpf,
+            _free: [free, free_disks],
             attached,
             raw: choice.raw,
             lower_disks: 0,
@@ -136,6 +143,13 @@ impl Probes {
             attached.state = attach::one(&mut self.ebpf, attached.probe, &kernel, self.raw);
         }
         Ok(true)
+    }
+
+    /// Attaches tracepoints of system calls.
+    pub fn attach_calls(&mut self, calls: table::Calls) -> Result<(), ProbesError> {
+        let attached = attach::calls(&mut self.ebpf, calls)?;
+        self.attached.extend(attached);
+        Ok(())
     }
 
     /// What became of each probe.

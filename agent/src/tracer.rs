@@ -321,8 +321,9 @@ fn unwritable(path: &std::path::Path) -> String {
 }
 
 fn choice_of(options: &Tracing) -> Choice {
-    let Tracing { threshold, ring_bytes, raw, .. } = options;
-    Choice { ring_bytes: *ring_bytes, raw: *raw, ..Choice::for_threshold(threshold.as_nanos() as u64) }
+    let Tracing { threshold, ring_bytes, raw, syscall_tracepoints, .. } = options;
+    let calls = syscall_tracepoints.unwrap_or_default();
+    Choice { ring_bytes: *ring_bytes, raw: *raw, calls, ..Choice::for_threshold(threshold.as_nanos() as u64) }
 }
 
 fn yield_to_others() {

@@ -20,12 +20,6 @@ use support::rings::{AioInUse, io_uring_missing};
 use support::scratch::{Format, LoopFs, Scratch};
 use support::{Machine, bpf, missing, wait_for};
 
-const ALL: &[Format] = &[Format::Ext4, Format::Ext4WithoutJournal, Format::Xfs, Format::Btrfs];
-
-/// Doors that the agent does not see, or not as their rows say, and where: left out of the matrix.
-const NOT_YET: [(&str, &[Format]); 2] = [("sync_file_range", ALL), ("fadvise", ALL)];
-const DIRECTORY_FIELD: &str = "file.directory";
-
 /// At a threshold of zero every wait is told with the queue around it: seven threads fill the usual 4 MiB in 200 ms,
 /// which is two polls of an agent that itself waits for a CPU.
 const AGENT: [&str; 4] = ["--threshold", "0", "--ring-bytes", "67108864"];
@@ -63,20 +57,12 @@ fn raw_programs_count_the_same() {
 fn matrix(format: Format, arguments: &[&str]) {
     skip_if!(format.missing().or_else(io_uring_missing));
     let _machine = Machine::lock();
-    let flags: BTreeSet<Option<&str>> = seen(format).map(|door| door.flag).collect();
+    let flags: BTreeSet<Option<&str>> = DOORS.iter().map(|door| door.flag).collect();
     for flag in flags {
-        let doors: Vec<&Door> = seen(format).filter(|door| door.flag == flag).collect();
+        let doors: Vec<&Door> = DOORS.iter().filter(|door| door.flag == flag).collect();
         let arguments: Vec<&str> = arguments.iter().copied().chain(flag).collect();
         count(format, &arguments, &doors);
     }
-}
-
-fn seen(format: Format) -> impl Iterator<Item = &'static Door> {
-    DOORS.iter().filter(move |door| !is_not_yet(door.name, format))
-}
-
-fn is_not_yet(name: &str, format: Format) -> bool {
-    NOT_YET.iter().any(|(door, formats)| *door == name && formats.contains(&format))
 }
 
 fn count(format: Format, arguments: &[&str], doors: &[&'static Door]) {
@@ -94,9 +80,7 @@ fn count(format: Format, arguments: &[&str], doors: &[&'static Door]) {
     assert!(ended.status.success(), "{}", ended.said.join("; "));
     eprintln!("{format:?} {arguments:?}: {} of {owed} records, {:.1?}", ended.syncs.len(), begun.elapsed());
     let mut wrong = strangers(&ended.syncs, &accounts, &disk);
-    if !is_not_yet(DIRECTORY_FIELD, format) {
-        wrong.extend(wrong_directories(&ended.syncs, &accounts));
-    }
+    wrong.extend(wrong_directories(&ended.syncs, &accounts));
     for account in &accounts {
         let (faults, distances) = account.compare(&ended.syncs, disk.number(), format);
         wrong.extend(faults.sentences(&account.name()));
@@ -181,32 +165,6 @@ fn what_a_full_ring_loses_is_counted_to_the_last_sync() {
     eprintln!("{last}");
     let own = ended.syncs.iter().filter(|sync| field::number(sync, "/process/pid") == u64::from(account.pid)).count();
     assert_eq!((shown, own + lost), (ended.syncs.len(), account.owed()), "{last}");
-}
-
-/// What stands in the list and is seen by now would be left out of the matrix for nothing.
-#[test]
-fn a_door_that_is_left_out_is_not_seen() {
-    const FEW: u64 = 7;
-    skip_if!(
-        Format::Ext4
-            .missing()
-            .or_else(|| Format::Btrfs.missing())
-            .or_else(|| Format::Xfs.missing())
-            .or_else(io_uring_missing)
-    );
-    let _machine = Machine::lock();
-    for format in ALL {
-        let scratch = Scratch::new("unseen");
-        let disk = LoopFs::alone(&scratch, "disk", *format, format.mebibytes());
-        let agent = Agent::watch(&AGENT);
-        // One behind a flag is not seen without it, now or later.
-        let doors = DOORS.iter().filter(|door| is_not_yet(door.name, *format) && door.flag.is_none());
-        let accounts: Vec<Account> = doors.map(|door| go(door, Shape::Main, FEW, &scratch, &disk)).collect();
-        let syncs = agent.interrupt().syncs;
-        let seen = |account: &&Account| account.compare(&syncs, disk.number(), *format).0.sentences("").is_empty();
-        let seen: Vec<String> = accounts.iter().filter(seen).map(Account::name).collect();
-        assert!(seen.is_empty(), "{format:?}: to be taken from the list: {seen:?}");
-    }
 }
 
 /// A record of an entry as the agent would tell it, of device 7:3.

@@ -71,6 +71,25 @@ fn sync_under_both(path: &Path, pause: Duration) {
     sync(path);
 }
 
+/// A log that is made in a directory of another name, as etcd makes its own, is named by the one that it has since.
+#[test]
+fn a_file_whose_directory_is_renamed_has_its_new_path() {
+    skip_if!(Format::Ext4.missing());
+    let _machine = Machine::lock();
+    let scratch = Scratch::new("moved");
+    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 64);
+    let agent = Agent::watch(&["--threshold", "0", "--file", "*/wal/*"]);
+    std::fs::create_dir(disk.join("wal.tmp")).expect("create a directory");
+    let file = std::fs::File::create(disk.join("wal.tmp/0.wal")).expect("create a log");
+    file.sync_data().expect("sync it");
+    std::fs::rename(disk.join("wal.tmp"), disk.join("wal")).expect("rename its directory");
+    for _ in 0..5 {
+        std::io::Write::write_all(&mut &file, b"entry").and_then(|()| file.sync_data()).expect("sync it again");
+    }
+    let ended = agent.interrupt();
+    assert_eq!(ended.syncs.len(), 5, "{}", ended.said.join("; "));
+}
+
 fn sync(path: &Path) {
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path).expect("open the file");
     for _ in 0..SYNCS {

@@ -152,7 +152,7 @@ fn what_cannot_be_understood_is_one_sentence() {
         (("file", ""), "reading --file \"\": the glob is empty; give a name or a glob such as \"java*\""),
         (
             ("operation", "flush"),
-            "reading --operation \"flush\": there is no such operation; give one of fsync, fdatasync, o_dsync, o_sync, msync, syncfs, sync",
+            "reading --operation \"flush\": there is no such operation; give one of fsync, fdatasync, o_dsync, o_sync, msync, syncfs, sync, sync_file_range, fadvise",
         ),
         (("thread", ""), "reading --thread \"\": the name is empty; give a thread's name, such as ForceWriteThread"),
         (

@@ -71,6 +71,10 @@ layout! {
     /// System call number of the interrupted user context, arm64.
     regs_syscall_arm64 = pt_regs.syscallno: 4 optional,
 
+    task_files = task_struct.files: 8 optional,
+    files_table = files_struct.fdt: 8 optional,
+    table_size = fdtable.max_fds: 4 optional,
+    table_files = fdtable.fd: 8 optional,
     file_inode = file.f_inode: 8 required,
     file_path = file.f_path: 0 required,
     path_dentry = path.dentry: 8 required,

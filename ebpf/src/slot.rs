@@ -297,7 +297,8 @@ pub struct Slot {
     pub directory: u32,
     /// Of a sync of whole filesystems: how far it is, see the probe; and since when it is at the one of `dev`.
     pub pass: u32,
-    pub unused: u32,
+    /// Its return to user mode was seen once, so it is seen whenever the thread has slept.
+    pub returns: u32,
     pub portion_ns: u64,
     /// Journal thread that `snapshot` is of, 0 for none.
     pub snapshot_of: u32,

@@ -28,6 +28,9 @@ pub fn of(report: &Report) -> String {
     if let Some(canary) = &report.canary {
         row(&mut out, "canary", &canary_words(canary));
     }
+    if let Some(price) = &report.syscall_tracepoints {
+        row(&mut out, "price", &price.sentence());
+    }
     if let Some(problem) = &report.canary_problem {
         row(&mut out, "no proof", problem);
     }
@@ -80,6 +83,7 @@ fn probe_rows(out: &mut String, probe: &ProbeRow) {
     let attached = match attached {
         Kind::Typed => "typed",
         Kind::Raw => "raw",
+        Kind::Classic => "classic",
         Kind::Waiting => "waiting",
         Kind::Missing => "missing",
     };

@@ -1,10 +1,10 @@
 //! Attaching: each probe of the table as a typed program where that can be, else as a raw tracepoint, else not at all.
 
 use aya::Ebpf;
-use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint};
+use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint, TracePoint};
 use fsyncscope_ebpf::layout::{ABSENT, Field, Layout};
 
-use super::table::{Attached, Need, PROBES, Probe, State};
+use super::table::{Attached, Calls, Need, PROBES, Probe, State};
 use super::{Choice, Facts, ProbesError, aio_in_use, kernel_types, reason};
 
 /// Attaches every probe that this kernel has.
@@ -48,6 +48,26 @@ pub fn one(ebpf: &mut Ebpf, probe: &Probe, kernel: &aya::Btf, as_raw: bool) -> S
             }
         },
     }
+}
+
+/// Attaches what is wanted of the tracepoints of system calls.
+pub fn calls(ebpf: &mut Ebpf, wanted: Calls) -> Result<Vec<Attached>, ProbesError> {
+    let attach = |probe: &'static Probe| {
+        classic(ebpf, probe.name).map_err(|why| {
+            ProbesError(format!(
+                "attaching {} failed: {why}; mount tracefs (mount -t tracefs none /sys/kernel/tracing), or leave --syscall-tracepoints out",
+                probe.name
+            ))
+        })?;
+        Ok(Attached { probe, state: State::Classic })
+    };
+    wanted.probes().map(attach).collect()
+}
+
+fn classic(ebpf: &mut Ebpf, name: &str) -> Result<(), String> {
+    let program: &mut TracePoint = program(ebpf, name)?;
+    program.load().map_err(|e| reason(&e))?;
+    program.attach("syscalls", name).map(|_| ()).map_err(|e| reason(&e))
 }
 
 /// The state of a probe whose field this kernel does not describe.

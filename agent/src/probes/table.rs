@@ -85,6 +85,8 @@ pub enum Need {
     Filesystem,
     /// Taxes all work of the kernel's workers, so it is attached once a process uses Linux AIO.
     Aio,
+    /// Taxes all system calls of the node, so it is attached only when it is asked for.
+    Call,
 }
 
 const fn probe(name: &'static str, raw: &'static str, need: Need, lost: &'static str) -> Probe {
@@ -168,6 +170,45 @@ pub const PROBES: &[Probe] = &[
     probe("xfs_file_fsync", "xfs_file_fsync_raw", Need::Filesystem, "syncs on xfs are not seen"),
 ];
 
+/// Which system calls are traced by their own tracepoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls([bool; Self::NAMES.len()]);
+
+impl Calls {
+    /// Words of the operations, in the order of [`CALLS`].
+    pub const NAMES: [&str; 2] = ["sync_file_range", "fadvise"];
+    pub const ALL: Self = Self([true; Self::NAMES.len()]);
+
+    /// From words with commas between, or `all`.
+    pub fn named(text: &str) -> Option<Self> {
+        if text == "all" {
+            return Some(Self::ALL);
+        }
+        let mut calls = Self::default();
+        for word in text.split(',') {
+            calls.0[Self::NAMES.iter().position(|name| *name == word)?] = true;
+        }
+        Some(calls)
+    }
+
+    /// The tracepoints of those that are wanted.
+    pub fn probes(self) -> impl Iterator<Item = &'static Probe> {
+        CALLS.iter().zip(self.0).filter(|(_, wanted)| *wanted).flat_map(|(probes, _)| probes)
+    }
+}
+
+/// Probes on the way in and out of a system call: its programs have the tracepoints' names.
+const CALLS: [[Probe; 2]; Calls::NAMES.len()] = [
+    [
+        probe("sys_exit_sync_file_range", "", Need::Call, "sync_file_range is not traced"),
+        probe("sys_enter_sync_file_range", "", Need::Call, "sync_file_range is not traced"),
+    ],
+    [
+        probe("sys_exit_fadvise64", "", Need::Call, "posix_fadvise is not traced"),
+        probe("sys_enter_fadvise64", "", Need::Call, "posix_fadvise is not traced"),
+    ],
+];
+
 /// A program that does nothing, on a tracepoint that one of the probes is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
@@ -193,6 +234,8 @@ pub enum State {
     Typed,
     /// As a raw tracepoint.
     Raw,
+    /// As a classic tracepoint.
+    Classic,
     /// Until there is a need for it.
     Waiting,
     /// The sentence says why.

@@ -18,11 +18,23 @@ pub enum Operation {
     /// Of one filesystem, and of all.
     Syncfs,
     Sync,
+    /// Known only by the tracepoints of their system calls: writeback of a part, and pages given up.
+    SyncFileRange,
+    Fadvise,
 }
 
 impl Operation {
-    pub const ALL: [Self; 7] =
-        [Self::Fsync, Self::Fdatasync, Self::ODsync, Self::OSync, Self::Msync, Self::Syncfs, Self::Sync];
+    pub const ALL: [Self; 9] = [
+        Self::Fsync,
+        Self::Fdatasync,
+        Self::ODsync,
+        Self::OSync,
+        Self::Msync,
+        Self::Syncfs,
+        Self::Sync,
+        Self::SyncFileRange,
+        Self::Fadvise,
+    ];
 
     /// From the system call's number, where it is known, or io_uring's; and whether only data must become durable.
     pub fn of(event: &Event, architecture: &str) -> Self {
@@ -36,6 +48,8 @@ impl Operation {
             ("x86_64", 26) | ("aarch64", 227) => Self::Msync,
             ("x86_64", 306) | ("aarch64", 267) => Self::Syncfs,
             ("x86_64", 162) | ("aarch64", 81) => Self::Sync,
+            ("x86_64", 277) | ("aarch64", 84) => Self::SyncFileRange,
+            ("x86_64", 221) | ("aarch64", 223) => Self::Fadvise,
             // write, pwrite64, writev, pwritev, pwritev2
             ("x86_64", 1 | 18 | 20 | 296 | 328) | ("aarch64", 64 | 66 | 68 | 70 | 287) => Self::by_data(datasync, true),
             _ => Self::by_data(datasync, false),
@@ -65,6 +79,8 @@ impl Operation {
             Self::Msync => "msync",
             Self::Syncfs => "syncfs",
             Self::Sync => "sync",
+            Self::SyncFileRange => "sync_file_range",
+            Self::Fadvise => "fadvise",
         }
     }
 }

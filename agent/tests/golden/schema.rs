@@ -61,7 +61,10 @@ const OPTIONAL: [(&str, &[&str]); 13] = [
 
 /// The words that a field may hold.
 const WORDS: [(&str, &[&str]); 3] = [
-    ("operation", &["fsync", "fdatasync", "o_dsync", "o_sync", "msync", "syncfs", "sync"]),
+    (
+        "operation",
+        &["fsync", "fdatasync", "o_dsync", "o_sync", "msync", "syncfs", "sync", "sync_file_range", "fadvise"],
+    ),
     (
         "cause",
         &[

@@ -27,7 +27,7 @@ fn entry() {
     let Ok(name) = std::env::var(JOB) else { return };
     assert_eq!(std::process::id(), 1, "{JOB} is for a guest");
     let job = JOBS.iter().find(|job| job.name == name).unwrap_or_else(|| panic!("there is no job {name}"));
-    for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/tmp")] {
+    for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         mount(kind, kind, Path::new(place));
     }
     mount("securityfs", "securityfs", Path::new("/sys/kernel/security"));

@@ -26,6 +26,8 @@ impl Expected {
         match probe {
             probe if self.raw.contains(&probe) => "raw",
             probe if self.missing.contains(&probe) => "missing",
+            // Nobody uses Linux AIO there.
+            "workqueue_queue_work" => "waiting",
             _ => "typed",
         }
     }

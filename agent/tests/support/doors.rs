@@ -3,6 +3,7 @@
 
 use super::means::{Directory, Mapped, Means, Site, Written};
 use super::rings::{Aio, Opcode, Ring, Submitted};
+use super::scratch::Format;
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,13 @@ pub struct Call {
     pub span: Span,
     /// The system call that goes through the door, as strace names it.
     pub system_call: &'static str,
+}
+
+impl Call {
+    /// Whether the end of it has an event of its own, with the result: the filesystem's, or the system call's.
+    pub fn tells_end(&self, format: Format) -> bool {
+        matches!(self.word, "sync_file_range" | "fadvise") || format.tells_ends()
+    }
 }
 
 /// One door.

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::eyes::{Broker, Watched};
+use super::eyes::Broker;
 use super::metrics::Samples;
 use super::process::{Process, tail};
 use super::scratch::{LoopFs, Scratch};
@@ -52,9 +52,6 @@ impl Etcd {
 }
 
 impl Broker for Etcd {
-    /// It makes its log in a directory that it renames at once.
-    const WATCHED: Watched = Watched::Running;
-
     fn pids(&self) -> Vec<u32> {
         vec![self.member.pid()]
     }

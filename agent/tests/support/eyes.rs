@@ -18,19 +18,8 @@ use super::{Machine, realtime_minus_monotonic_ns, unix_ns};
 /// strace and the agent both give times in the past of a microsecond, rounded.
 const ROUNDING_NS: u64 = 1000;
 
-/// When the agent comes to a broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
-    /// It sees how the broker makes its files and gives them the names that they have later.
-    FromTheFirstStart,
-    /// The files are there.
-    Running,
-}
-
 /// A server whose disk nobody else writes, with its own client.
 pub trait Broker {
-    const WATCHED: Watched = Watched::FromTheFirstStart;
-
     /// The processes that it has while no client is connected; what they start later is followed.
     fn pids(&self) -> Vec<u32>;
 
@@ -82,10 +71,9 @@ pub fn both_eyes<B: Broker>(name: &str, mebibytes: u64, start: impl FnOnce(&Scra
     let disk = LoopFs::new(&scratch, "disk", Format::Ext4, mebibytes);
     let drift = Drift::start();
     // Nothing is chosen: a record that names another process or file than it should is not to be filtered away.
-    let watch = || Agent::watch(&["--threshold", "0"]);
-    let early = (B::WATCHED == Watched::FromTheFirstStart).then(watch);
+    // From the broker's first start on: the agent sees how it makes its files and gives them the names that they keep.
+    let agent = Agent::watch(&["--threshold", "0"]);
     let broker = start(&scratch, &disk);
-    let agent = early.unwrap_or_else(watch);
     let pids = broker.pids();
     let traced = if broker.writes_through().is_some() { SYNC_CALLS_AND_WRITES } else { SYNC_CALLS };
     let oracle = Oracle::attach_all(&scratch, &pids, traced);

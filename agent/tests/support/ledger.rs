@@ -65,8 +65,7 @@ impl Distance {
     /// Within 20 us and 2 % at the median, and seen to their ends as a rule.
     pub fn is_allowed(&self) -> bool {
         let Self { span, calls, unseen, median_ns, book_ns, .. } = self;
-        // Without an event for it, the first of two syncs of one call has no end that is seen.
-        let seen = unseen * 2 < *calls || self.records > 1;
+        let seen = unseen * 2 < *calls;
         seen && (*span == Span::Within || *median_ns <= 20_000 + book_ns / 50)
     }
 }
@@ -135,8 +134,10 @@ impl Account {
             for entry in entries {
                 let records = self.owed_for(entry).len();
                 // All of them first: a sum ends at the first whose end was not seen.
-                let seen = |sync| seen_ns(sync, format, asker);
-                let own: Vec<Option<u64>> = told.by_ref().take(records).map(seen).collect();
+                let ends = Door::named(&self.client.door).calls[entry.call].tells_end(format);
+                // One that is followed by another of the same call ends where that begins.
+                let seen = |(number, sync)| seen_ns(sync, ends || number + 1 < records, asker);
+                let own: Vec<Option<u64>> = told.by_ref().take(records).enumerate().map(seen).collect();
                 let told_ns = own.into_iter().sum();
                 took.push(Took { call: entry.call, records, book_ns: entry.duration_ns(), told_ns });
             }
@@ -170,10 +171,10 @@ impl Account {
         let unsure = format == Format::Xfs && call.word == "o_dsync" && word == "o_sync";
         demand(word == call.word || unsure, &format!("called {word}"));
         let has_file = matches!(call.about, About::Files | About::Directory);
-        let result = if format.tells_ends() && has_file { Value::from(0) } else { Value::Null };
+        let result = if call.tells_end(format) && has_file { Value::from(0) } else { Value::Null };
         demand(sync["result"] == result, "another result");
         // Where the end has no event, a worker's is seen when it goes on to something else.
-        let late = asker != Asker::Thread && !format.tells_ends();
+        let late = asker != Asker::Thread && !call.tells_end(format);
         demand(late || field::duration_ns(sync) <= entry.duration_ns(), "longer than the call");
         if call.about != About::Machine {
             let (major, minor) = device;
@@ -197,8 +198,8 @@ fn has_no_file(sync: &Value) -> bool {
 }
 
 /// The duration of a sync whose end was seen: by its event, else by the return to user mode, or by what a worker did next.
-fn seen_ns(sync: &Value, format: Format, asker: Asker) -> Option<u64> {
-    let seen = format.tells_ends() || asker != Asker::Thread || !sync["after_ns"].is_null();
+fn seen_ns(sync: &Value, ends: bool, asker: Asker) -> Option<u64> {
+    let seen = ends || asker != Asker::Thread || !sync["after_ns"].is_null();
     seen.then(|| field::duration_ns(sync))
 }
 

@@ -167,7 +167,12 @@ impl LoopFs {
     /// The same with the image in memory of its own: a disk that nobody else writes, so that whatever is slow on it is
     /// nobody's doing. The other disks of this kind share the disk below them with the whole machine.
     pub fn alone(scratch: &Scratch, name: &str, format: Format, mebibytes: u64) -> Self {
-        let memory = Memory::new(scratch.join(&format!("{name}.memory")), mebibytes);
+        Self::short(scratch, name, format, mebibytes, mebibytes)
+    }
+
+    /// The same with less memory than the disk claims to have: beyond it, its writes fail.
+    pub fn short(scratch: &Scratch, name: &str, format: Format, mebibytes: u64, room: u64) -> Self {
+        let memory = Memory::new(scratch.join(&format!("{name}.memory")), room);
         let mut made = Self::from_image(scratch, name, format, mebibytes, memory.point.join("disk.img"));
         made.memory = Some(memory);
         made

@@ -4,7 +4,7 @@ use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::slot::{Asker, Door, Role, Slot};
 
 use super::maps::ASKED;
-use super::memory::{Memory, Object, current_tid, field, function, now_ns, offset, peek, setting};
+use super::memory::{Memory, Object, Probed, current_tid, field, function, now_ns, offset, peek, setting};
 use super::sync::PF_KTHREAD;
 
 /// An io_uring worker, a thread of the process that asked. The same on all kernels that have them.
@@ -139,8 +139,9 @@ fn taken(address: u64) -> Option<Asker> {
 
 /// Whether the worker that is the current task has done with the sync that its slot is in.
 #[inline(always)]
-pub fn is_over<M: Memory>(slot: &Slot) -> bool {
-    let task = M::current();
+pub fn is_over(slot: &Slot) -> bool {
+    // Not typed: kernels before 5.11 have no typed current task, and this is part of a probe that they load typed.
+    let task = Probed::current();
     let work = if slot.asker.door == Door::Aio as u32 {
         kernel_work(task).1
     } else {

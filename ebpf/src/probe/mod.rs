@@ -8,6 +8,7 @@ use fsyncscope_ebpf::event::End;
 
 mod asker;
 mod block;
+mod calls;
 mod clock;
 mod journal;
 mod link;

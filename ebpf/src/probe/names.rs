@@ -53,6 +53,7 @@ fn create(task: Object, tid: u32, role: u32) -> u32 {
     fresh.ended = 0;
     fresh.reason = REASON_UNKNOWN;
     fresh.own.done_ns = 0;
+    fresh.returns = 0;
     for hand in 0..Part::COUNT {
         // SAFETY: in bounds; volatile keeps the loop from becoming a call.
         unsafe { fresh.hands.as_mut_ptr().add(hand).write_volatile(0) };
@@ -138,14 +139,24 @@ pub fn exit(tid: u32) {
     }
 }
 
+/// Directories above a file whose names, when they change, have the file told again.
+const DIRECTORIES: u32 = 2;
+
 /// Tells a file's path unless it was told under the same name.
 #[inline(always)]
 pub fn tell_file(index: u32, slot: &Slot, file: Object) {
     let dentry: Object = load(file.wrapping_add(offset!(file_path) as usize), offset!(path_dentry));
     let name_hash: u64 = load(dentry.wrapping_add(offset!(dentry_name) as usize), offset!(qstr_hash_len));
     let key = (slot.inode ^ (slot.dev as u64) << 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    // The hash covers the name and its directory, so a rename is told again.
-    let fingerprint = name_hash ^ slot.inode.rotate_left(32) ^ slot.dev as u64;
+    // The hash covers the name and which directory it is in, so that a file that is renamed is told again. A directory
+    // keeps its place in memory under another name: those of the two above count as well.
+    let mut fingerprint = name_hash ^ slot.inode.rotate_left(32) ^ slot.dev as u64;
+    let mut above = dentry;
+    for turn in 1..=DIRECTORIES {
+        above = peek!(above, dentry_parent: Object);
+        let name_hash: u64 = load(above.wrapping_add(offset!(dentry_name) as usize), offset!(qstr_hash_len));
+        fingerprint ^= name_hash.rotate_left(turn * 16);
+    }
     if file_told(key, fingerprint) {
         return;
     }

@@ -42,7 +42,7 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
         } else {
             peek!(previous, task_state_before_5_14: u64)
         };
-        switched_out::<M>(out, slot, now, preempted != 0 || state == 0);
+        switched_out(out, slot, now, preempted != 0 || state == 0);
     }
     if into != 0
         && let Some(slot) = slot(into)
@@ -53,13 +53,13 @@ pub fn switched<M: Memory>(context: &impl Arguments) {
 }
 
 #[inline(always)]
-fn switched_out<M: Memory>(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
+fn switched_out(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
     let class = if runnable { Part::Preempted as u32 } else { BLOCKED };
     if slot.role == Role::Sync as u32 {
         if slot.stage == Stage::Outside as u32 {
             return;
         }
-        if has_left::<M>(slot) {
+        if has_left(slot) {
             if slot.stage == Stage::Returning as u32 {
                 sync::send(index, slot, 0);
             } else {
@@ -91,12 +91,12 @@ fn switched_out<M: Memory>(index: u32, slot: &mut Slot, now: u64, runnable: bool
 
 /// Whether the thread is no longer in the system call of its sync: what it does now is none of the sync's time.
 #[inline(always)]
-fn has_left<M: Memory>(slot: &Slot) -> bool {
+fn has_left(slot: &Slot) -> bool {
     if slot.stage == Stage::Inside as u32 && slot.end == End::Event as u32 {
         return false;
     }
     if slot.asker.door != Door::Call as u32 {
-        return asker::is_over::<M>(slot);
+        return asker::is_over(slot);
     }
     if setting!(has_registers: u32) == 0 {
         return true;

@@ -250,16 +250,19 @@ pub fn returned(tid: u32) {
         }
         slot.end_ns = now;
     }
+    slot.returns = 1;
     send(index, slot, now);
 }
 
 /// The thread is somewhere else by now: its sync had ended at some time since it last came to a CPU. What is sure of it is
 /// the time until then, which is none if it never slept: the rest may be user mode.
 ///
-/// A worker has done with it some microseconds ago: it takes other work at once, or sleeps.
+/// A worker has done with it some microseconds ago: it takes other work at once, or sleeps. And a thread that slept and
+/// was not seen to return is in the same system call, which syncs one file after the other.
 #[inline(always)]
 pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
-    if slot.asker.door != Door::Call as u32 {
+    let stays = slot.returns != 0 && slot.switches != 0;
+    if slot.asker.door != Door::Call as u32 || stays {
         elapse(slot, now, Part::Unlinked);
         slot.end_ns = now;
     } else {
