@@ -289,10 +289,13 @@ pub struct Slot {
     pub ended: u32,
     /// How the end of this sync will be seen: an [`crate::event::End`].
     pub end: u32,
+    /// How it was asked for: a [`Door`]. But for a call, `asker` says more.
+    pub door: u32,
     /// The agent was told of this task.
     pub told: u32,
     /// Counts the names that this slot had, of all its tasks: what the agent refuses is one of them. From 1.
     pub generation: u32,
+    pub unused: u32,
     /// The inode that is synced is a directory's.
     pub directory: u32,
     /// Of a sync of whole filesystems: how far it is, see the probe; and since when it is at the one of `dev`.

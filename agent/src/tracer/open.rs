@@ -2,7 +2,7 @@
 
 use fsyncscope_ebpf::event::End;
 use fsyncscope_ebpf::part::{BLOCKED, Part};
-use fsyncscope_ebpf::slot::{Slot, Stage};
+use fsyncscope_ebpf::slot::{Door, Slot, Stage};
 
 use super::{Outcome, Tracer};
 use crate::event::{Event, Open, Thread, asked};
@@ -44,7 +44,7 @@ impl Tracer {
         let stack = self.names.stack_of(slot.tid);
         let waits_for_journal = stack.iter().any(|function| function.contains("jbd2_log_wait_commit"));
         let journal = self.probes.journal_of(slot).filter(|_| waits_for_journal);
-        let asked = asked(&slot.asker, slot.tid, slot.start_ns);
+        let asked = if is_asked(slot) { asked(&slot.asker, slot.tid, slot.start_ns) } else { None };
         let (tid, pid) = if asked.is_some() { (slot.asker.tid, slot.asker.tgid) } else { (slot.tid, slot.tgid) };
         Open {
             tid,
@@ -70,5 +70,10 @@ impl Tracer {
 
 /// When a slot's sync was asked for.
 fn began_ns(slot: &Slot) -> u64 {
-    if slot.asker.asked_ns != 0 { slot.asker.asked_ns.min(slot.start_ns) } else { slot.start_ns }
+    if is_asked(slot) && slot.asker.asked_ns != 0 { slot.asker.asked_ns.min(slot.start_ns) } else { slot.start_ns }
+}
+
+/// Whether a worker does it for another task.
+fn is_asked(slot: &Slot) -> bool {
+    slot.door != Door::Call as u32
 }

@@ -93,7 +93,8 @@ pub fn credit_io_uring(slot: &mut Slot, task: Object) -> u32 {
     let work = peek!(io_worker(task), io_worker_work: u64);
     let request = work.wrapping_sub(offset!(io_request_work) as u64);
     let opcode = peek!(request as Object, io_request_opcode: u8);
-    slot.asker.door = Door::IoUring as u32;
+    slot.door = Door::IoUring as u32;
+    slot.asker = Asker { door: slot.door, ..Asker::default() };
     slot.asker.opcode = opcode as u32;
     slot.asker.tid = peek!(asker, task_pid: u32);
     slot.asker.tgid = peek!(asker, task_tgid: u32);
@@ -117,7 +118,8 @@ pub fn credit_aio(slot: &mut Slot, task: Object) -> u32 {
     let (_, work) = kernel_work(task);
     let asked = taken(work);
     slot.asker = asked.unwrap_or_default();
-    slot.asker.door = Door::Aio as u32;
+    slot.door = Door::Aio as u32;
+    slot.asker.door = slot.door;
     slot.asker.work = work;
     if offset!(aio_work) != ABSENT && offset!(aio_datasync) != ABSENT {
         let request = work.wrapping_sub(offset!(aio_work) as u64) as Object;
@@ -142,10 +144,7 @@ fn taken(address: u64) -> Option<Asker> {
 pub fn is_over(slot: &Slot) -> bool {
     // Not typed: kernels before 5.11 have no typed current task, and this is part of a probe that they load typed.
     let task = Probed::current();
-    let work = if slot.asker.door == Door::Aio as u32 {
-        kernel_work(task).1
-    } else {
-        peek!(io_worker(task), io_worker_work: u64)
-    };
+    let work =
+        if slot.door == Door::Aio as u32 { kernel_work(task).1 } else { peek!(io_worker(task), io_worker_work: u64) };
     work != slot.asker.work
 }

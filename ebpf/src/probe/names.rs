@@ -139,9 +139,6 @@ pub fn exit(tid: u32) {
     }
 }
 
-/// Directories above a file whose names, when they change, have the file told again.
-const DIRECTORIES: u32 = 2;
-
 /// Tells a file's path unless it was told under the same name.
 #[inline(always)]
 pub fn tell_file(index: u32, slot: &Slot, file: Object) {
@@ -149,14 +146,10 @@ pub fn tell_file(index: u32, slot: &Slot, file: Object) {
     let name_hash: u64 = load(dentry.wrapping_add(offset!(dentry_name) as usize), offset!(qstr_hash_len));
     let key = (slot.inode ^ (slot.dev as u64) << 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     // The hash covers the name and which directory it is in, so that a file that is renamed is told again. A directory
-    // keeps its place in memory under another name: those of the two above count as well.
-    let mut fingerprint = name_hash ^ slot.inode.rotate_left(32) ^ slot.dev as u64;
-    let mut above = dentry;
-    for turn in 1..=DIRECTORIES {
-        above = peek!(above, dentry_parent: Object);
-        let name_hash: u64 = load(above.wrapping_add(offset!(dentry_name) as usize), offset!(qstr_hash_len));
-        fingerprint ^= name_hash.rotate_left(turn * 16);
-    }
+    // keeps its place in memory under another name, so its own counts as well; of those above it the price is too high.
+    let above = peek!(dentry, dentry_parent: Object);
+    let above_hash: u64 = load(above.wrapping_add(offset!(dentry_name) as usize), offset!(qstr_hash_len));
+    let fingerprint = name_hash ^ above_hash.rotate_left(16) ^ slot.inode.rotate_left(32) ^ slot.dev as u64;
     if file_told(key, fingerprint) {
         return;
     }

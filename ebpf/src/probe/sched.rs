@@ -95,7 +95,7 @@ fn has_left(slot: &Slot) -> bool {
     if slot.stage == Stage::Inside as u32 && slot.end == End::Event as u32 {
         return false;
     }
-    if slot.asker.door != Door::Call as u32 {
+    if slot.door != Door::Call as u32 {
         return asker::is_over(slot);
     }
     if setting!(has_registers: u32) == 0 {

@@ -94,8 +94,7 @@ pub fn begin(slot: &mut Slot, target: &Target, end: End, now: u64) {
         }
     }
     slot.after = [0; 4];
-    slot.asker.door = Door::Call as u32;
-    slot.asker.asked_ns = 0;
+    slot.door = Door::Call as u32;
     slot.inode = target.inode;
     slot.dev = target.dev;
     slot.datasync = 0;
@@ -230,7 +229,7 @@ pub fn leave(result: i32) {
     slot.result = result;
     slot.stage = Stage::Returning as u32;
     // A worker never returns to user mode.
-    if setting!(has_return: u32) == 0 || slot.asker.door != Door::Call as u32 {
+    if setting!(has_return: u32) == 0 || slot.door != Door::Call as u32 {
         send(index, slot, 0);
     }
 }
@@ -262,7 +261,7 @@ pub fn returned(tid: u32) {
 #[inline(always)]
 pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
     let stays = slot.returns != 0 && slot.switches != 0;
-    if slot.asker.door != Door::Call as u32 || stays {
+    if slot.door != Door::Call as u32 || stays {
         elapse(slot, now, Part::Unlinked);
         slot.end_ns = now;
     } else {
@@ -277,7 +276,7 @@ pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
 pub fn send(index: u32, slot: &mut Slot, return_ns: u64) -> u32 {
     slot.stage = Stage::Outside as u32;
     let dev = if slot.pass != 0 { whole::finish(index, slot) } else { slot.dev };
-    if slot.asker.door == Door::Aio as u32 {
+    if slot.door == Door::Aio as u32 {
         slot.role = Role::Worker as u32;
     }
     let header = Header { kind: Kind::Sync as u32, slot: index, time_ns: slot.end_ns };
@@ -301,7 +300,7 @@ pub fn send(index: u32, slot: &mut Slot, return_ns: u64) -> u32 {
             (&raw mut (*record).end).write(slot.end);
             (&raw mut (*record).directory).write(slot.directory);
             (&raw mut (*record).unused).write(0);
-            let by_call = slot.asker.door == Door::Call as u32;
+            let by_call = slot.door == Door::Call as u32;
             (&raw mut (*record).asker).write(if by_call { Asker::default() } else { slot.asker });
             (&raw mut (*record).comm).write(aya_ebpf::helpers::bpf_get_current_comm().unwrap_or_default());
             (&raw mut (*record).after).write(slot.after);
