@@ -2,13 +2,21 @@
 # How much of the time of syncs stays unexplained, on each filesystem: quiet, and beside a writer that has its pages
 # written back. Prints the rows of docs/accuracy.md. Needs root and a release build.
 #
-#   scripts/accuracy.sh [SYNCS]     10000 of each by default
+#   scripts/accuracy.sh [SYNCS [DISTURBED]]     10000 of each by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly syncs=${1:-10000} agent=target/release/fsyncscope
+readonly quiet=${1:-10000} disturbed=${2:-${1:-10000}} agent=target/release/fsyncscope
 scratch=$(mktemp -d /tmp/fsyncscope-accuracy-XXXXXX)
+# The writer is a group of processes; one that waits for the disk ends when that is done.
+end_writer() {
+    [ -n "${writer:-}" ] || return 0
+    kill -- "-$writer" 2>/dev/null || true
+    wait "$writer" 2>/dev/null || true
+    while pgrep -g "$writer" >/dev/null; do sleep 0.1; done
+    writer=
+}
 cleanup() {
-    [ -z "${writer:-}" ] || kill "$writer" 2>/dev/null || true
+    end_writer
     ! mountpoint -q "$scratch/mount" || umount "$scratch/mount"
     [ -z "${device:-}" ] || losetup -d "$device"
     rm -rf "$scratch"
@@ -32,7 +40,8 @@ P
 
 # measure NAME STATE: syncs under the agent, and the shares of their time as a row.
 measure() {
-    journal "$scratch/mount/1.txn" "$syncs" & local client=$!
+    local syncs=${!2}
+    journal "$scratch/mount/$2.txn" "$syncs" & local client=$!
     sleep 0.7
     "$agent" watch --threshold 0 --json --ring-bytes 67108864 --process accuracy --count "$syncs" >"$scratch/syncs" 2>"$scratch/said" &
     local watch=$!
@@ -64,9 +73,9 @@ filesystem() {
     device=$(losetup --find --show --direct-io=on "$scratch/disk.img")
     mount "$device" "$scratch/mount"
     measure "$name" quiet
-    while :; do dd if=/dev/zero of="$scratch/mount/other" bs=1M count=64 conv=notrunc status=none; sync -f "$scratch/mount/other"; sleep 0.05; done & writer=$!
+    setsid bash -c 'while :; do dd if=/dev/zero of="$0" bs=1M count=64 conv=notrunc,fdatasync status=none; done' "$scratch/mount/other" & writer=$!
     measure "$name" disturbed
-    kill "$writer"; wait "$writer" 2>/dev/null || true; writer=
+    end_writer
     umount "$scratch/mount"
     losetup -d "$device"; device=
     rm "$scratch/disk.img"

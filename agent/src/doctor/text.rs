@@ -35,7 +35,7 @@ pub fn of(report: &Report) -> String {
         row(&mut out, "no proof", problem);
     }
     if !report.probes.is_empty() {
-        out.push_str("\nprobe                attached  proven\n");
+        out.push_str("\nprobe                     attached  proven\n");
         report.probes.iter().for_each(|probe| probe_rows(&mut out, probe));
         if report.probes.iter().any(|probe| probe.proof == ProofWord::Untried) {
             out.push_str(&wrapped(HINT, 0, COLUMNS));
@@ -94,8 +94,8 @@ fn probe_rows(out: &mut String, probe: &ProbeRow) {
     };
     let lost = if *proof == ProofWord::Failed || attached == "missing" { format!("; {lost}") } else { String::new() };
     let word = if attached == "missing" { "" } else { word };
-    let _ = write!(out, "{name:<20} {attached:<9} ");
-    out.push_str(wrapped(&format!("{word}{why}{lost}"), 31, COLUMNS).trim_start());
+    let _ = write!(out, "{name:<25} {attached:<9} ");
+    out.push_str(wrapped(&format!("{word}{why}{lost}"), 36, COLUMNS).trim_start());
 }
 
 fn missing_rows(out: &mut String, missing: &MissingRow) {

@@ -146,7 +146,7 @@ pub const PROBES: &[Probe] = &[
         "rseq_update",
         "rseq_update_raw",
         Need::Optional,
-        "time after the sync is unseen, and syncs on xfs have no end",
+        "time after the sync is unseen, and syncs on xfs and btrfs have no end",
     ),
     probe("ext4_sync_file_exit", "ext4_sync_file_exit_raw", Need::Filesystem, "syncs on ext4 are not seen"),
     probe("ext4_sync_file_enter", "ext4_sync_file_enter_raw", Need::Filesystem, "syncs on ext4 are not seen"),
