@@ -132,17 +132,17 @@ impl Probes {
         })
     }
 
-    /// Attaches what waits for a process to use Linux AIO, if one does. True if anything changed.
-    pub fn attach_what_waits(&mut self) -> Result<bool, ProbesError> {
+    /// Attaches what waits for a process to use Linux AIO, if one does.
+    pub fn attach_what_waits(&mut self) -> Result<(), ProbesError> {
         let waits = |attached: &Attached| attached.state == State::Waiting;
         if !self.attached.iter().any(waits) || !aio_in_use() {
-            return Ok(false);
+            return Ok(());
         }
         let kernel = kernel_types()?;
         for attached in self.attached.iter_mut().filter(|attached| waits(attached)) {
             attached.state = attach::one(&mut self.ebpf, attached.probe, &kernel, self.raw);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Attaches tracepoints of system calls.

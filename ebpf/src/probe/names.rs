@@ -7,8 +7,8 @@ use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Role, Slot, Stage};
 
-use super::maps::{FREE, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
-use super::memory::{Object, load, now_ns, offset, peek};
+use super::maps::{FREE, IGNORED, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
+use super::memory::{Object, current_tid, load, now_ns, offset, peek};
 
 /// Watches the current task in a role, or says that there is no room.
 #[inline(always)]
@@ -22,6 +22,20 @@ pub fn watch(task: Object, tid: u32, role: Role) -> Option<(u32, &'static mut Sl
     }
     let index = create(task, tid, role as u32);
     if index == 0 { None } else { Some((index, slot(index)?)) }
+}
+
+/// The slot of the current task, which begins a sync: told to the agent, and not if the agent does not want it.
+#[inline(always)]
+pub fn admit(task: Object, role: Role) -> Option<(u32, &'static mut Slot)> {
+    let Some((index, slot)) = watch(task, current_tid(), role) else {
+        count(Counter::Unwatched);
+        return None;
+    };
+    if IGNORED.get(index).is_some_and(|generation| *generation == slot.generation) {
+        return None;
+    }
+    tell_once(task, index, slot);
+    Some((index, slot))
 }
 
 /// A task finds no place. Of a thread that syncs each sync is counted; what a helper would explain stays a remainder.

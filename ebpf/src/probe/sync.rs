@@ -9,7 +9,7 @@ use fsyncscope_ebpf::slot::{Asker, Door, Filesystem, Role, Slot, Stage, disk_gat
 
 use super::asker::{self, PF_IO_WORKER};
 use super::clock::{copy, elapse};
-use super::maps::{DISK_GATE, FILESYSTEM, FREE_DISK, IGNORED, add, count, disk, emit, slot_of};
+use super::maps::{DISK_GATE, FILESYSTEM, FREE_DISK, add, count, disk, emit, slot_of};
 use super::memory::{Memory, Object, current_tid, field, now_ns, offset, peek, registers, setting};
 use super::{names, whole};
 
@@ -40,14 +40,7 @@ pub fn enter<M: Memory>(inode: Object, file: Object, datasync: u32, end: End) {
     if flags & PF_KTHREAD != 0 && !asker::does_aio(task) {
         return;
     }
-    let Some((index, slot)) = names::watch(task, current_tid(), role) else {
-        count(Counter::Unwatched);
-        return;
-    };
-    if IGNORED.get(index).is_some_and(|generation| *generation == slot.generation) {
-        return;
-    }
-    names::tell_once(task, index, slot);
+    let Some((index, slot)) = names::admit(task, role) else { return };
     let now = now_ns();
     close_former(index, slot, now);
     let super_block = field!(M, inode, inode_super: Object);
@@ -260,7 +253,7 @@ pub fn returned(tid: u32) {
 /// was not seen to return is in the same system call, which syncs one file after the other.
 #[inline(always)]
 pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
-    let stays = slot.returns != 0 && slot.switches != 0;
+    let stays = slot.returns != 0 && slot.switches != 0 && syscall() == slot.syscall;
     if slot.door != Door::Call as u32 || stays {
         elapse(slot, now, Part::Unlinked);
         slot.end_ns = now;

@@ -9,8 +9,8 @@ use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Role, SYNC_CALLS, Slot, Stage};
 
-use super::maps::{IGNORED, count, emit};
-use super::memory::{Memory, Object, current_tid, field, now_ns, offset};
+use super::maps::emit;
+use super::memory::{Memory, Object, field, now_ns, offset};
 use super::names;
 use super::sync::{PF_KTHREAD, Target, begin, close_former, open_filesystem, syscall};
 
@@ -47,14 +47,7 @@ fn reached<M: Memory>(super_block: Object, pass: u32) {
     if field!(M, task, task_flags: u32) & PF_KTHREAD != 0 {
         return;
     }
-    let Some((index, slot)) = names::watch(task, current_tid(), Role::Sync) else {
-        count(Counter::Unwatched);
-        return;
-    };
-    if IGNORED.get(index).is_some_and(|generation| *generation == slot.generation) {
-        return;
-    }
-    names::tell_once(task, index, slot);
+    let Some((index, slot)) = names::admit(task, Role::Sync) else { return };
     let now = now_ns();
     let dev = field!(M, super_block, super_dev: u32);
     let inside = slot.stage == Stage::Inside as u32 && slot.syscall == number && slot.pass != 0;
