@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::limits::WORST_MAX;
 use crate::probes::table::Calls;
 
 /// Answers "why was this fsync slow?": accounts for every nanosecond of every sync of a journal disk, and names the
@@ -110,6 +111,9 @@ pub struct Watch {
     /// End after this many syncs were shown
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     pub count: Option<u64>,
+    /// Show, at the end, this many of the slowest syncs, however fast they were
+    #[arg(long, value_name = "N", value_parser = worst, allow_negative_numbers = true, conflicts_with_all = ["threshold", "count"])]
+    pub worst: Option<usize>,
     /// One JSON object a line instead of text
     #[arg(long)]
     pub json: bool,
@@ -243,6 +247,14 @@ fn interval(text: &str) -> Result<Duration, String> {
         return Err("a second or more is wanted".into());
     }
     Ok(time)
+}
+
+/// Each is kept whole until the end.
+fn worst(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if (1..=WORST_MAX).contains(&number) => Ok(number),
+        _ => Err(format!("a number from 1 to {WORST_MAX} is wanted")),
+    }
 }
 
 fn ring_bytes(text: &str) -> Result<u32, String> {

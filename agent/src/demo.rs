@@ -15,6 +15,7 @@ use crate::kernel::host::Roots;
 use crate::report;
 use crate::start::Kernel;
 use crate::tracer::{Outcome, POLL, Tracer};
+use crate::worst::Worst;
 
 mod actor;
 mod stage;
@@ -43,19 +44,22 @@ pub fn demo(options: &Demo) -> anyhow::Result<ExitCode> {
     say(&format!("A journal on {} appends 4 KiB and syncs, again and again.", stage.device()))?;
     let mut journal = Acting::start(Actor::Journal, stage.directory())?;
     let quiet = observe(&mut tracer, &mut journal, QUIET, |_| false)?;
-    say(&format!("Alone: {}\n", quiet.sentence()))?;
+    say(&format!("Alone: {}\n", quiet.all.sentence()))?;
     say("Now a second process writes another file on the same disk.")?;
     let _writer = Acting::start(Actor::Writer, stage.directory())?;
     let began = Instant::now();
     let disturbed = observe(&mut tracer, &mut journal, options.time.max(DISTURBED), |seen| {
-        began.elapsed() >= DISTURBED && seen.blamed.is_some()
+        began.elapsed() >= DISTURBED && seen.blamed.kept().next().is_some()
     })?;
-    say(&format!("Beside the writer: {}\n", disturbed.sentence()))?;
-    let Some(spike) = disturbed.blamed.as_ref().or(disturbed.worst.as_ref()) else {
+    say(&format!("Beside the writer: {}\n", disturbed.all.sentence()))?;
+    let Some(spike) = disturbed.spike() else {
         anyhow::bail!("no sync took 1 ms in {:?}; the disk is too quiet for a demo, try it with --for 2m", options.time)
     };
-    say(&format!("{}\nYour own disk: fsyncscope watch", report::block(spike, tracer.unix_offset_ns)))?;
-    Ok(if disturbed.blamed.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    say(&format!(
+        "{}\nYour own disk: fsyncscope watch --worst 1 --for 30s",
+        report::block(spike, tracer.unix_offset_ns)
+    ))?;
+    Ok(if disturbed.blamed.kept().next().is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn say(text: &str) -> anyhow::Result<()> {
@@ -68,13 +72,10 @@ pub fn act(options: &DemoRole) -> anyhow::Result<ExitCode> {
     actor::act(options.role, &options.directory)
 }
 
-/// What was seen of a scene.
-#[derive(Default)]
+/// What was seen of a scene: the worst of all, and the worst whose culprit is the writer.
 struct Seen {
-    durations_ns: Vec<u64>,
-    worst: Option<Explanation>,
-    /// The worst whose culprit is the writer.
-    blamed: Option<Explanation>,
+    all: Worst,
+    blamed: Worst,
 }
 
 fn observe(
@@ -83,13 +84,13 @@ fn observe(
     time: Duration,
     done: impl Fn(&Seen) -> bool,
 ) -> anyhow::Result<Seen> {
-    let mut seen = Seen::default();
+    let mut seen = Seen { all: Worst::new(1)?, blamed: Worst::new(1)? };
     let end = Instant::now() + time;
     while Instant::now() < end && !done(&seen) {
         std::thread::sleep(POLL);
         journal.check().context("the demo's journal ended")?;
         tracer.poll(|outcome| {
-            seen.take(outcome);
+            seen.take(&outcome);
             Ok(())
         })?;
     }
@@ -97,37 +98,14 @@ fn observe(
 }
 
 impl Seen {
-    fn take(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Fast(sync) => self.durations_ns.push(sync.duration_ns()),
-            Outcome::Slow(slow) => {
-                self.durations_ns.push(slow.sync.duration_ns());
-                if slow.verdict.culprit_class() == actor::WRITER {
-                    keep_worse(&mut self.blamed, &slow);
-                }
-                keep_worse(&mut self.worst, &slow);
-            }
-            Outcome::Open(_) | Outcome::Began(_) | Outcome::Ended(_) => {}
+    fn take(&mut self, outcome: &Outcome) {
+        self.all.take(outcome);
+        if matches!(outcome, Outcome::Slow(slow) if slow.verdict.culprit_class() == actor::WRITER) {
+            self.blamed.take(outcome);
         }
     }
 
-    fn sentence(&self) -> String {
-        let mut durations = self.durations_ns.clone();
-        durations.sort_unstable();
-        let (Some(median), Some(worst)) = (durations.get(durations.len() / 2), durations.last()) else {
-            return "no sync was seen".into();
-        };
-        format!(
-            "{} syncs, half of them under {:.2} ms, the worst {:.2} ms.",
-            durations.len(),
-            *median as f64 / 1e6,
-            *worst as f64 / 1e6
-        )
-    }
-}
-
-fn keep_worse(kept: &mut Option<Explanation>, other: &Explanation) {
-    if kept.as_ref().is_none_or(|kept| kept.sync.duration_ns() < other.sync.duration_ns()) {
-        *kept = Some(other.clone());
+    fn spike(&self) -> Option<&Explanation> {
+        self.blamed.kept().chain(self.all.kept()).next()
     }
 }

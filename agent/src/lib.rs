@@ -23,3 +23,4 @@ pub mod start;
 pub mod timeline;
 pub mod tracer;
 pub mod watch;
+pub mod worst;

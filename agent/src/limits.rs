@@ -144,6 +144,11 @@ pub const NAMES_FRAMES: usize = 16;
 /// threshold of 10 ms this is days of a busy journal.
 pub const RECORD_BYTES_MAX: u64 = 1 << 30;
 
+// ---- `watch --worst`.
+
+/// Explained syncs that are kept until the end, of some KiB each.
+pub const WORST_MAX: usize = 100;
+
 // ---- The daemon's lines.
 
 /// Lines that wait for a slow reader of stdout, of about 2 KiB each. More are dropped and counted.

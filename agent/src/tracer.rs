@@ -186,6 +186,11 @@ impl Tracer {
         Ok(news.into_iter().map(|written| self.timeline.written_back(written)).collect())
     }
 
+    /// From now on, syncs under this duration are not explained.
+    pub fn explain_from(&mut self, threshold_ns: u64) {
+        self.threshold_ns = threshold_ns;
+    }
+
     /// Age of the oldest open sync at the last look, 0 if there was none.
     pub fn oldest_open_ns(&self) -> u64 {
         self.oldest_open_ns

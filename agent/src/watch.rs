@@ -1,19 +1,21 @@
-//! `watch`: each slow sync as it ends, as a block of text or a line of JSON.
+//! `watch`: each slow sync as it ends, or the slowest at the end, as a block of text or a line of JSON.
 
 use std::io::{StdoutLock, Write};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fsyncscope_ebpf::settings::Counter;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::attribution::Explanation;
 use crate::cli::Watch;
 use crate::kernel::host::Roots;
 use crate::lines::reader_is_gone;
 use crate::report;
 use crate::start::{Instance, Kernel};
 use crate::tracer::{Outcome, POLL, Tracer};
+use crate::worst::Worst;
 
 /// Traces until a signal, the time or the count ends it.
 pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
@@ -21,11 +23,16 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
     let _instance = Instance::claim("watch")?;
     crate::select::Selectors::compile(&options.tracing.selectors)?.check_present(&roots)?;
     let kernel = Kernel::read(&roots)?;
-    let mut tracer = Tracer::attach(&kernel, &options.tracing, &roots)?;
+    let mut tracing = options.tracing.clone();
+    if options.worst.is_some() {
+        tracing.threshold = Duration::ZERO;
+    }
+    let mut tracer = Tracer::attach(&kernel, &tracing, &roots)?;
     announce(&kernel, &tracer, options)?;
     let mut view = View {
         out: std::io::stdout().lock(),
         json: options.json,
+        worst: options.worst.map(Worst::new).transpose()?,
         left: options.count,
         shown: 0,
         unix_offset_ns: tracer.unix_offset_ns,
@@ -41,7 +48,10 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
             _ = interrupt.recv() => true,
             _ = terminate.recv() => true,
         };
-        tracer.poll(|outcome| view.show(outcome))?;
+        tracer.poll(|outcome| view.take(outcome))?;
+        if let Some(worst) = &view.worst {
+            tracer.explain_from(worst.least_ns());
+        }
         view.out.flush().context(CLOSED)?;
         if reader_is_gone() {
             anyhow::bail!(CLOSED);
@@ -50,17 +60,22 @@ pub async fn watch(options: &Watch) -> anyhow::Result<ExitCode> {
             break;
         }
     }
+    view.show_worst()?;
     tracer.finish()?;
     tracer.check_wanted()?;
-    let (shown, wanted) = (view.shown, tracer.wanted);
+    sum_up(&tracer, view.shown)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many there were, and how many more of which nothing is known.
+fn sum_up(tracer: &Tracer, shown: u64) -> std::io::Result<()> {
     let [lost, unwatched] = [Counter::LostSync, Counter::Unwatched].map(|counter| tracer.probes.counter(counter));
     let more = if lost + unwatched > 0 {
         format!("; {lost} more were lost, and {unwatched} of threads beyond the bound not watched")
     } else {
         String::new()
     };
-    writeln!(std::io::stderr(), "fsyncscope: {wanted} syncs seen, {shown} shown{more}")?;
-    Ok(ExitCode::SUCCESS)
+    writeln!(std::io::stderr(), "fsyncscope: {} syncs seen, {shown} shown{more}", tracer.wanted)
 }
 
 const CLOSED: &str = "could not write to stdout; keep its reader open, or use --count";
@@ -81,36 +96,66 @@ fn announce(kernel: &Kernel, tracer: &Tracer, options: &Watch) -> anyhow::Result
         }
     }
     let threshold = options.tracing.threshold;
-    writeln!(err, "fsyncscope: watching syncs of {threshold:?} and more; end with Ctrl-C")?;
+    let end = options.time.map_or("with Ctrl-C".to_owned(), |time| format!("after {time:?} or with Ctrl-C"));
+    match options.worst {
+        Some(number) => {
+            writeln!(err, "fsyncscope: watching all syncs; the {number} slowest are shown at the end, {end}")
+        }
+        None => writeln!(err, "fsyncscope: watching syncs of {threshold:?} and more; end with Ctrl-C"),
+    }?;
     Ok(())
 }
 
 struct View {
     out: StdoutLock<'static>,
     json: bool,
+    /// Instead of each as it ends.
+    worst: Option<Worst>,
     left: Option<u64>,
     shown: u64,
     unix_offset_ns: i64,
 }
 
 impl View {
-    fn show(&mut self, outcome: Outcome) -> anyhow::Result<()> {
+    fn take(&mut self, outcome: Outcome) -> anyhow::Result<()> {
         if self.left == Some(0) {
             return Ok(());
         }
-        let offset = self.unix_offset_ns;
-        let line = match (&outcome, self.json) {
-            (Outcome::Slow(slow), true) => report::json(slow, offset).to_string(),
-            (Outcome::Slow(slow), false) => report::block(slow, offset),
-            (Outcome::Open(open), true) => report::open_json(open, offset).to_string(),
-            (Outcome::Open(open), false) => report::open_block(open, offset),
-            (Outcome::Fast(_) | Outcome::Began(_) | Outcome::Ended(_), _) => return Ok(()),
-        };
-        writeln!(self.out, "{line}").context(CLOSED)?;
-        self.shown += u64::from(matches!(outcome, Outcome::Slow(_)));
-        if let (Outcome::Slow(_), Some(left)) = (&outcome, &mut self.left) {
-            *left -= 1;
+        match (&outcome, &mut self.worst) {
+            (Outcome::Open(open), _) => {
+                let offset = self.unix_offset_ns;
+                let told = if self.json {
+                    report::open_json(open, offset).to_string()
+                } else {
+                    report::open_block(open, offset)
+                };
+                writeln!(self.out, "{told}").context(CLOSED)
+            }
+            (_, Some(worst)) => {
+                worst.take(&outcome);
+                Ok(())
+            }
+            (Outcome::Slow(slow), None) => {
+                self.left = self.left.map(|left| left - 1);
+                self.show(slow)
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn show(&mut self, slow: &Explanation) -> anyhow::Result<()> {
+        let offset = self.unix_offset_ns;
+        let told = if self.json { report::json(slow, offset).to_string() } else { report::block(slow, offset) };
+        self.shown += 1;
+        writeln!(self.out, "{told}").context(CLOSED)
+    }
+
+    fn show_worst(&mut self) -> anyhow::Result<()> {
+        let Some(worst) = self.worst.take() else { return Ok(()) };
+        worst.kept().try_for_each(|slow| self.show(slow))?;
+        if !self.json {
+            writeln!(self.out, "{}", worst.sentence()).context(CLOSED)?;
+        }
+        self.out.flush().context(CLOSED)
     }
 }
