@@ -113,12 +113,6 @@ struct Output {
 impl Daemon {
     fn new(tracer: Tracer, options: &Run, roots: Roots) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
-        for attached in tracer.probes.attached() {
-            // One that waits for its need is no loss.
-            let state =
-                if matches!(attached.state, State::Missing(_)) { ProbeState::Missing } else { ProbeState::Attached };
-            metrics.set_probe(attached.probe.name, state);
-        }
         let output = Output {
             metrics: metrics.clone(),
             out: Lines::to(std::io::stdout()).context("could not start the thread that writes lines")?,
@@ -135,14 +129,7 @@ impl Daemon {
     }
 
     fn announce(&self, kernel: &Kernel, options: &Run) -> anyhow::Result<()> {
-        for row in kernel.lacking() {
-            say(&row.to_string())?;
-        }
-        for attached in self.tracer.probes.attached() {
-            if let State::Missing(why) = &attached.state {
-                say(&format!("{} is missing ({why}); without it, {}", attached.probe.name, attached.probe.lost))?;
-            }
-        }
+        self.tracer.lacking(kernel).try_for_each(|row| say(&row))?;
         say(&format!(
             "watching syncs of {:?} and more; metrics on http://{}/metrics",
             options.tracing.threshold, options.listen
@@ -170,6 +157,12 @@ impl Daemon {
     fn collect(&self) {
         let Self { tracer, metrics, roots, .. } = self;
         let probes = &tracer.probes;
+        for attached in probes.attached() {
+            // One that waits for its need is no loss.
+            let state =
+                if matches!(attached.state, State::Missing(_)) { ProbeState::Missing } else { ProbeState::Attached };
+            metrics.set_probe(attached.probe.name, state);
+        }
         for (kind, counter) in LOST {
             metrics.set_lost(kind, probes.counter(counter));
         }

@@ -17,6 +17,7 @@ use crate::kernel::clock::ClockOffset;
 use crate::kernel::host::Roots;
 use crate::limits;
 use crate::names::Names;
+use crate::probes::table::State;
 use crate::probes::{Choice, Probes};
 use crate::record::{Recorded, Recorder};
 use crate::report::OpenSync;
@@ -184,6 +185,17 @@ impl Tracer {
             self.take(Event::WrittenBack(written.clone()))?;
         }
         Ok(news.into_iter().map(|written| self.timeline.written_back(written)).collect())
+    }
+
+    /// A sentence for each thing that is missing here.
+    pub fn lacking(&self, kernel: &Kernel) -> impl Iterator<Item = String> {
+        let probes = self.probes.attached().iter().filter_map(|attached| match &attached.state {
+            State::Missing(why) => {
+                Some(format!("{} is missing ({why}); without it, {}", attached.probe.name, attached.probe.lost))
+            }
+            _ => None,
+        });
+        kernel.lacking().map(|row| row.to_string()).chain(probes)
     }
 
     /// From now on, syncs under this duration are not explained.

@@ -83,18 +83,7 @@ const CLOSED: &str = "could not write to stdout; keep its reader open, or use --
 /// Says once that everything is attached, and what is missing.
 fn announce(kernel: &Kernel, tracer: &Tracer, options: &Watch) -> anyhow::Result<()> {
     let mut err = std::io::stderr().lock();
-    for row in kernel.lacking() {
-        writeln!(err, "fsyncscope: {row}")?;
-    }
-    for attached in tracer.probes.attached() {
-        if let crate::probes::table::State::Missing(why) = &attached.state {
-            writeln!(
-                err,
-                "fsyncscope: {} is missing ({why}); without it, {}",
-                attached.probe.name, attached.probe.lost
-            )?;
-        }
-    }
+    tracer.lacking(kernel).try_for_each(|row| writeln!(err, "fsyncscope: {row}"))?;
     let threshold = options.tracing.threshold;
     let end = options.time.map_or("with Ctrl-C".to_owned(), |time| format!("after {time:?} or with Ctrl-C"));
     match options.worst {
