@@ -194,9 +194,23 @@ pub fn count(counter: Counter) {
 /// The agent polls; waking it for each event would cost more than the event.
 pub const NO_WAKEUP: u64 = 1;
 
-/// Makes an event in place: reserves it, lets `fill` write every field, sends it. False if the ring was full.
+/// What `bpf_ringbuf_query` is asked for (kernel ABI): bytes that wait for the agent, and bytes in all.
+const RING_WAITING: u64 = 0;
+const RING_BYTES: u64 = 1;
+
+/// The last quarter of the ring is kept for syncs and names: details are many where syncs are, and worth nothing without.
+#[inline(always)]
+fn has_room_for_details() -> bool {
+    EVENTS.query(RING_WAITING) < EVENTS.query(RING_BYTES) / 4 * 3
+}
+
+/// Makes an event in place: reserves it, lets `fill` write every field, sends it. False if the ring had no room for it.
 #[inline(always)]
 pub fn emit<T: 'static>(header: Header, lost: Counter, fill: impl FnOnce(*mut T)) -> bool {
+    if lost as u32 == Counter::LostDetail as u32 && !has_room_for_details() {
+        count(lost);
+        return false;
+    }
     let Some(mut entry) = EVENTS.reserve::<T>(0) else {
         count(lost);
         return false;
