@@ -155,7 +155,8 @@ pub struct Doctor {
     /// Measure what --syscall-tracepoints would cost, by attaching them
     #[arg(long)]
     pub syscall_tracepoints: bool,
-    /// Make the canary file in this directory instead of the directory for temporary files
+    /// Sync a file of its own in this directory, instead of on scratch disks in
+    /// memory: whoever waits for a journal on that disk may feel it
     #[arg(long, value_name = "DIRECTORY")]
     pub canary: Option<PathBuf>,
 }

@@ -13,20 +13,22 @@ use crate::attribution::Explanation;
 use crate::cli::{Actor, Demo, DemoRole, Selectors, Tracing};
 use crate::kernel::host::Roots;
 use crate::report;
+use crate::scratch::{self, Device, Scratch};
 use crate::start::Kernel;
 use crate::tracer::{Outcome, POLL, Tracer};
 use crate::worst::Worst;
 
 mod actor;
-mod stage;
 
 use actor::Acting;
-use stage::Stage;
 
 /// Time that the journal has the disk for itself, to see what is usual.
 const QUIET: Duration = Duration::from_secs(3);
 /// Time with the writer after which the worst sync so far is shown, if its culprit was found.
 const DISTURBED: Duration = Duration::from_secs(6);
+/// Of the scratch disk, and of the memory over the directory for temporary files.
+const IMAGE_BYTES: u64 = 512 << 20;
+const DIRECTORY_BYTES: u64 = 1 << 20;
 /// Syncs from here on are explained; a spike is the worst of them.
 const THRESHOLD: Duration = Duration::from_millis(1);
 
@@ -34,7 +36,7 @@ const THRESHOLD: Duration = Duration::from_millis(1);
 pub fn demo(options: &Demo) -> anyhow::Result<ExitCode> {
     let roots = Roots::default();
     let kernel = Kernel::read(&roots)?;
-    let stage = Stage::set()?;
+    let stage = set_stage()?;
     let tracing = Tracing {
         threshold: THRESHOLD,
         selectors: Selectors { process: vec![actor::JOURNAL.into()], ..Selectors::default() },
@@ -60,6 +62,16 @@ pub fn demo(options: &Demo) -> anyhow::Result<ExitCode> {
         report::block(spike, tracer.unix_offset_ns)
     ))?;
     Ok(if disturbed.blamed.kept().next().is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The image is on a real disk; what else belongs to the stage lies in memory, over the directory where the image was.
+fn set_stage() -> anyhow::Result<Scratch> {
+    scratch::own_mounts()?;
+    let parent = std::env::temp_dir();
+    let directory = parent.join(format!("fsyncscope-demo-{}", std::process::id()));
+    let device = Device::on_disk(&directory.with_extension("img"), &scratch::EXT4, IMAGE_BYTES)?;
+    scratch::memory_over(&parent, DIRECTORY_BYTES)?;
+    Scratch::mount(device, &scratch::EXT4, directory)
 }
 
 fn say(text: &str) -> anyhow::Result<()> {

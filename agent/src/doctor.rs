@@ -1,7 +1,7 @@
 //! The command `doctor`: what works on this machine, what does not, and what is lost.
 //!
-//! It traces its own canary and nothing else. It must not sync any file but that one: a sync on a watched journal is
-//! felt by those who wait for it.
+//! It must not sync on a journal's disk unless that is asked for: those who wait for the journal would feel it. So its
+//! canary acts on scratch disks in memory.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,17 +15,23 @@ use crate::kernel::host::{Host, Lockdown, Roots};
 use crate::kernel::shortfall::{Felt, Need, Shortfall};
 use crate::kernel::symbols::Addresses;
 use crate::probes::table::{self, Attached, State};
-use crate::probes::{self, Choice, Probes};
+use crate::probes::{self, Choice};
 use crate::start::Kernel;
 
+mod acts;
 mod canary;
+mod ground;
 mod price;
 mod proof;
 mod text;
 
-use canary::{Evidence, Journal, Place};
+use canary::{Evidence, Flight, Place};
+use ground::Grounds;
 use price::Price;
 use proof::Proof;
+
+const NOTHING_TOLD: &str = "nothing proves the probes; name a directory on the journal's type of filesystem with \
+                            --canary, and a file of its own there is synced";
 
 /// Everything that the command found; the object that `--json` prints.
 #[derive(Debug, Serialize)]
@@ -40,9 +46,10 @@ pub struct Report {
     pub tracefs: Option<PathBuf>,
     pub capabilities: Vec<CapabilityRow>,
     pub missing: Vec<MissingRow>,
-    pub canary: Option<CanaryRow>,
-    /// Why there was no canary, or no proof by it.
-    pub canary_problem: Option<String>,
+    /// Where the canary acted, or whom it listened to.
+    pub canaries: Vec<CanaryRow>,
+    /// Why it could not act somewhere, or nothing was told.
+    pub canary_problems: Vec<String>,
     /// What `--syscall-tracepoints` costs, where it was asked for.
     pub syscall_tracepoints: Option<Price>,
     /// Empty if nothing could be attached.
@@ -88,10 +95,8 @@ pub struct MissingRow {
 
 #[derive(Debug, Serialize)]
 pub struct CanaryRow {
-    pub directory: PathBuf,
-    pub filesystem: String,
-    pub journal: Journal,
-    pub disk: Option<String>,
+    #[serde(flatten)]
+    pub place: Place,
     #[serde(flatten)]
     pub evidence: Evidence,
 }
@@ -129,14 +134,12 @@ pub enum ProofWord {
 /// nothing can be traced.
 pub fn doctor(options: &cli::Doctor) -> anyhow::Result<ExitCode> {
     let roots = Roots::default();
-    let place = match &options.canary {
-        // A directory that was asked for must do; the usual one need not.
-        Some(directory) => Ok(Place::make(directory, &roots)?),
-        None => Place::make(&std::env::temp_dir(), &roots),
-    };
+    if let Some(directory) = &options.canary {
+        ground::check(directory)?;
+    }
     let host = Host::read(&roots);
     let mut report = Report::of(&host);
-    match examine(&mut report, host, &roots, place, options.syscall_tracepoints) {
+    match examine(&mut report, host, &roots, options) {
         Ok(()) => report.conclude(),
         Err(error) => report.give_up(&error),
     }
@@ -149,40 +152,31 @@ pub fn doctor(options: &cli::Doctor) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn examine(
-    report: &mut Report,
-    host: Host,
-    roots: &Roots,
-    place: anyhow::Result<Place>,
-    price: bool,
-) -> anyhow::Result<()> {
+fn examine(report: &mut Report, host: Host, roots: &Roots, options: &cli::Doctor) -> anyhow::Result<()> {
     let kernel = Kernel::with_host(host, roots)?;
     report.add_kernel(&kernel);
     // Counting needs SYS_ADMIN; without it, proof rests on the events alone.
     let counting = probes::count_usage().ok();
     let mut probes = kernel.attach(&Choice::for_threshold(0))?;
-    let flown = place.and_then(|place| {
-        let mut evidence = place.fly(&mut probes)?;
-        evidence.runs = counting.as_ref().map(|_| runs(&probes));
-        Ok((place, evidence))
-    });
-    let flown = match flown {
-        Ok(flown) => Some(flown),
-        Err(error) => {
-            report.canary_problem = Some(format!("{error:#}"));
-            None
-        }
-    };
-    if price {
+    if options.syscall_tracepoints {
         report.syscall_tracepoints = Some(price::measure(&mut probes)?);
     }
-    report.probes = probes.attached().iter().map(|attached| ProbeRow::of(attached, flown.as_ref())).collect();
-    report.canary = flown.map(|(place, evidence)| CanaryRow::of(place, evidence));
+    let grounds = Grounds::of(options.canary.as_deref(), probes.attached(), roots);
+    let mut flights = Vec::new();
+    for place in &grounds.places {
+        match place.clone().fly(&mut probes, options.syscall_tracepoints, counting.is_some()) {
+            Ok(flight) => flights.push(flight),
+            Err(error) => report.canary_problems.push(format!("{error:#}")),
+        }
+    }
+    report.canary_problems.extend(grounds.problems());
+    if flights.is_empty() && options.canary.is_none() {
+        flights = canary::listen(&mut probes, roots)?;
+    }
+    let row = |attached| ProbeRow::of(attached, &flights, &grounds.unmade);
+    report.probes = probes.attached().iter().map(row).collect();
+    report.canaries = flights.into_iter().map(|Flight { place, evidence }| CanaryRow { place, evidence }).collect();
     Ok(())
-}
-
-fn runs(probes: &Probes) -> std::collections::HashMap<String, u64> {
-    probes.usage().into_iter().map(|usage| (usage.name, usage.runs)).collect()
 }
 
 impl Report {
@@ -200,8 +194,8 @@ impl Report {
             tracefs: host.tracefs.clone(),
             capabilities: Capability::ALL.iter().map(|capability| CapabilityRow::of(*capability, host)).collect(),
             missing: host.shortfalls.iter().map(MissingRow::from).collect(),
-            canary: None,
-            canary_problem: None,
+            canaries: Vec::new(),
+            canary_problems: Vec::new(),
             syscall_tracepoints: None,
             probes: Vec::new(),
         }
@@ -225,31 +219,42 @@ impl Report {
 
     /// The verdict where the probes are attached.
     fn conclude(&mut self) {
-        let filesystem = self.canary.as_ref().map_or("", |canary| canary.filesystem.as_str());
-        if !self.probes.iter().any(|row| row.is_missed(filesystem)) {
+        let used: Vec<&str> = self.canaries.iter().map(|canary| canary.place.filesystem.as_str()).collect();
+        if !self.probes.iter().any(|row| row.is_missed(&used)) {
             self.missing.retain(|row| row.felt == Felt::Reports);
             let is_felt = |name: &str| self.missing.iter().any(|row| row.what.ends_with(name));
             for row in self.capabilities.iter_mut().filter(|row| row.state == Held::Missing && !is_felt(row.name)) {
                 (row.state, row.lost) = (Held::Unneeded, None);
             }
         }
-        let lacks = |row: &&ProbeRow| row.proof == ProofWord::Failed || row.is_missed(filesystem);
-        let (missing, probes) = (self.missing.len(), self.probes.iter().filter(lacks).count());
-        if let Some(canary) = self.canary.as_ref().filter(|canary| canary.evidence.told == 0) {
-            let CanaryRow { directory, filesystem, .. } = canary;
-            self.canary_problem = Some(format!(
-                "no sync in {} ({filesystem}) was told; name a directory on the journal's type of filesystem with \
-                 --canary",
-                directory.display()
-            ));
+        let lacks = |row: &&ProbeRow| row.proof == ProofWord::Failed || row.is_missed(&used);
+        let (missing, failed) = (self.missing.len(), self.probes.iter().filter(lacks).count());
+        let silent = self.canaries.iter().filter(|canary| canary.evidence.told == 0).map(|canary| {
+            let Place { directory, filesystem, .. } = &canary.place;
+            format!("no sync in {} ({filesystem}) was told", directory.display())
+        });
+        self.canary_problems.extend(silent.collect::<Vec<_>>());
+        let unproven = self.canaries.iter().all(|canary| canary.evidence.told == 0);
+        if unproven {
+            self.canary_problems.push(NOTHING_TOLD.to_owned());
         }
-        let unproven = self.canary_problem.is_some();
-        self.verdict = if missing + probes == 0 && !unproven { Verdict::Fine } else { Verdict::Impaired };
+        self.verdict = if missing + failed == 0 && !unproven { Verdict::Fine } else { Verdict::Impaired };
         self.sentence = match self.verdict {
-            Verdict::Fine => "syncs are traced, and every probe that could be proven here is".to_owned(),
+            Verdict::Fine => format!("syncs are traced; {}", self.counts()),
             _ if unproven => "the probes are attached, but there is no proof that they work".to_owned(),
-            _ => format!("syncs are traced; missing: {missing}, probes that failed: {probes}"),
+            _ => format!("syncs are traced; missing: {missing}, probes that failed: {failed}; {}", self.counts()),
         };
+    }
+
+    /// How many probes are proven.
+    fn counts(&self) -> String {
+        let attached = || self.probes.iter().filter(|row| row.attached != Kind::Missing);
+        let untried = attached().filter(|row| row.proof == ProofWord::Untried).count();
+        let proven = attached().filter(|row| row.proof == ProofWord::Proven).count();
+        match untried {
+            0 => format!("each of {} probes is proven", attached().count()),
+            _ => format!("{proven} of {} probes are proven, {untried} could not be tried", attached().count()),
+        }
     }
 
     fn give_up(&mut self, error: &anyhow::Error) {
@@ -280,19 +285,9 @@ impl From<&Shortfall> for MissingRow {
     }
 }
 
-impl CanaryRow {
-    fn of(place: Place, evidence: Evidence) -> Self {
-        let Place { directory, filesystem, journal, disk, .. } = place;
-        Self { directory, filesystem, journal, disk, evidence }
-    }
-}
-
 impl ProbeRow {
-    fn of(attached: &Attached, flown: Option<&(Place, Evidence)>) -> Self {
-        let proof = || match flown {
-            Some((place, evidence)) => proof::judge(attached, place, evidence),
-            None => Proof::Untried("there was no canary".to_owned()),
-        };
+    fn of(attached: &Attached, flights: &[Flight], unmade: &[(&str, String)]) -> Self {
+        let proof = || proof::judge(attached, flights, unmade);
         let (kind, proof) = match &attached.state {
             State::Typed => (Kind::Typed, proof()),
             State::Raw => (Kind::Raw, proof()),
@@ -309,9 +304,10 @@ impl ProbeRow {
     }
 
     /// Whether something is lost because it is missing. Nobody misses the probes of a filesystem that is not in use.
-    fn is_missed(&self, filesystem: &str) -> bool {
+    fn is_missed(&self, used: &[&str]) -> bool {
         let of_filesystem = table::PROBES.iter().any(|probe| {
-            probe.name == self.name && probe.need == table::Need::Filesystem && !probe.name.starts_with(filesystem)
+            let is_used = used.iter().any(|filesystem| probe.name.starts_with(filesystem));
+            probe.name == self.name && probe.need == table::Need::Filesystem && !is_used
         });
         self.attached == Kind::Missing && !of_filesystem
     }

@@ -1,5 +1,6 @@
 //! The agent as a library: every room of it, so that tests and the binary share one body.
 
+pub mod aio;
 pub mod attribution;
 pub mod cli;
 pub mod cost;
@@ -17,6 +18,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod scratch;
 pub mod select;
 pub mod serve;
 pub mod start;

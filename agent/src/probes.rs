@@ -15,6 +15,7 @@ use crate::kernel::btf::Btf;
 
 mod attach;
 mod counts;
+pub mod shown;
 pub mod table;
 
 use table::{Attached, FLOORS, State};

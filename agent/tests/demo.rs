@@ -5,18 +5,11 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use support::{Machine, missing, wait_for};
+use support::{Machine, missing, remains, wait_for};
 
 /// Loop devices and mounts of the demo, its processes, and its files.
 fn leftovers() -> Vec<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mounted = mounts.lines().filter(|line| line.contains("fsyncscope-demo")).map(str::to_owned);
-    let loops = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let backing = loops.filter_map(|disk| std::fs::read_to_string(disk.path().join("loop/backing_file")).ok());
-    let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let files = files.map(|file| file.file_name().to_string_lossy().into_owned());
-    let named = mounted.chain(backing).chain(files).filter(|name| name.contains("fsyncscope-demo"));
-    named.chain(actors()).collect()
+    remains("fsyncscope-demo").into_iter().chain(actors()).collect()
 }
 
 /// The demo's processes that play a role.

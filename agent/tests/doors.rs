@@ -16,7 +16,7 @@ use support::doors::{About, DOORS, Door, Span};
 use support::ledger::{Account, Distance};
 use support::means::Known;
 use support::oracle::Oracle;
-use support::rings::{AioInUse, io_uring_missing};
+use support::rings::{context, io_uring_missing};
 use support::scratch::{Format, LoopFs, Scratch};
 use support::{Machine, bpf, missing, wait_for};
 
@@ -68,7 +68,7 @@ fn matrix(format: Format, arguments: &[&str]) {
 fn count(format: Format, arguments: &[&str], doors: &[&'static Door]) {
     let scratch = Scratch::new("doors");
     let disk = LoopFs::alone(&scratch, "disk", format, format.mebibytes());
-    let _aio = AioInUse::new();
+    let _aio = context();
     let agent = Agent::watch(&[&AGENT[..], arguments].concat());
     assert_programs(&agent, arguments.contains(&"--raw"));
     let begun = Instant::now();

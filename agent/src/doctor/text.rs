@@ -5,15 +5,15 @@ use std::io::Write as _;
 
 use anyhow::Context;
 
-use super::canary::Journal;
+use super::canary::{Ground, Journal, Place};
 use super::{CanaryRow, CapabilityRow, Held, Kind, MissingRow, ProbeRow, ProofWord, Report, Verdict};
 
 const COLUMNS: usize = 80;
 /// Where the second column begins.
 const INDENT: usize = 14;
 
-const HINT: &str = "--canary DIRECTORY tries what a filesystem of another type shows: make one on a scratch disk, so \
-                    that no journal in use is synced";
+const HINT: &str = "--canary DIRECTORY has a file of its own synced there, which whoever waits for a journal on that \
+                    disk may feel";
 
 pub fn of(report: &Report) -> String {
     let mut out = String::new();
@@ -25,15 +25,13 @@ pub fn of(report: &Report) -> String {
     for (place, capability) in report.capabilities.iter().enumerate() {
         row(&mut out, if place == 0 { "capabilities" } else { "" }, &capability_words(capability));
     }
-    if let Some(canary) = &report.canary {
-        row(&mut out, "canary", &canary_words(canary));
+    for (place, canary) in report.canaries.iter().enumerate() {
+        row(&mut out, if place == 0 { "canary" } else { "" }, &canary_words(canary));
     }
     if let Some(price) = &report.syscall_tracepoints {
         row(&mut out, "price", &price.sentence());
     }
-    if let Some(problem) = &report.canary_problem {
-        row(&mut out, "no proof", problem);
-    }
+    report.canary_problems.iter().for_each(|problem| row(&mut out, "no proof", problem));
     if !report.probes.is_empty() {
         out.push_str("\nprobe                     attached  proven\n");
         report.probes.iter().for_each(|probe| probe_rows(&mut out, probe));
@@ -68,14 +66,20 @@ fn capability_words(row: &CapabilityRow) -> String {
 }
 
 fn canary_words(row: &CanaryRow) -> String {
-    let CanaryRow { directory, filesystem, journal, disk, evidence } = row;
+    let CanaryRow { place: Place { directory, filesystem, journal, disk, ground }, evidence } = row;
     let journal = match journal {
         Journal::Present => " with a journal",
         Journal::Absent => "",
     };
     let disk = disk.as_ref().map_or(String::new(), |disk| format!(" on {disk}"));
     let (told, made) = (evidence.told, evidence.made);
-    format!("in {} ({filesystem}{journal}{disk}): {told} of {made} syncs told", directory.display())
+    match ground {
+        Ground::Scratch => format!("on {filesystem}{journal}, in memory{disk}: {told} of {made} syncs told"),
+        Ground::Asked => {
+            format!("in {} ({filesystem}{journal}{disk}): {told} of {made} syncs told", directory.display())
+        }
+        Ground::Others => format!("none; {told} syncs of others on {filesystem} told"),
+    }
 }
 
 fn probe_rows(out: &mut String, probe: &ProbeRow) {

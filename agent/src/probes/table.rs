@@ -4,6 +4,8 @@
 
 use fsyncscope_ebpf::layout::Layout;
 
+use super::shown::{Act, Shown};
+
 /// One tracepoint that a program attaches to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -14,31 +16,6 @@ pub struct Probe {
     pub need: Need,
     /// What reports lack if it is missing, as the end of the sentence "without it, ...".
     pub lost: &'static str,
-}
-
-/// What shows that a probe works, when a thread syncs a file and ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// The end of the thread is told.
-    ThreadExit,
-    /// A sync's time is not all on a CPU.
-    Sleep,
-    /// A sync has time between a wake-up and a CPU.
-    WakeUp,
-    /// The disk's histograms hold a transfer.
-    Transfer,
-    /// They know who submitted it.
-    Submitter,
-    /// The journal's commit is told with its phases.
-    Commit,
-    /// A sync's return to user mode is dated.
-    Return,
-    /// Syncs on this filesystem are told with their exact end.
-    Sync(&'static str),
-    /// Syncs on this filesystem are told.
-    SyncStart(&'static str),
-    /// Nothing that such a thread does.
-    Elsewhere,
 }
 
 impl Probe {
@@ -53,8 +30,19 @@ impl Probe {
             "ext4_sync_file_enter" | "ext4_sync_file_exit" => Shown::Sync("ext4"),
             "btrfs_sync_file" => Shown::SyncStart("btrfs"),
             "xfs_file_fsync" => Shown::SyncStart("xfs"),
+            "xfs_dir_fsync" => Shown::Act(Act::Directory, Some("xfs")),
+            "ext4_sync_fs" => Shown::Act(Act::Whole, Some("ext4")),
+            "xfs_fs_sync_fs" => Shown::Act(Act::Whole, Some("xfs")),
+            "btrfs_sync_fs" => Shown::Act(Act::Whole, Some("btrfs")),
+            "task_rename" => Shown::Act(Act::Renamed, None),
+            "io_uring_queue_async_work" => Shown::Act(Act::IoUring, None),
+            "workqueue_queue_work" => Shown::Act(Act::Aio, None),
+            "block_rq_merge" => Shown::RunsIn(Act::Merge),
+            name if name.ends_with("sync_file_range") => Shown::Act(Act::SyncFileRange, None),
+            name if name.ends_with("fadvise64") => Shown::Act(Act::Fadvise, None),
             name if name.starts_with("jbd2_") => Shown::Commit,
-            _ => Shown::Elsewhere,
+            // writeback_start, writeback_queue
+            _ => Shown::RunsIn(Act::Whole),
         }
     }
 }

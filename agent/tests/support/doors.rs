@@ -2,8 +2,9 @@
 //! may be said of it; it must not know who goes through the door, nor which doors the agent sees.
 
 use super::means::{Directory, Mapped, Means, Site, Written};
-use super::rings::{Aio, Opcode, Ring, Submitted};
+use super::rings::{Aio, Ring, Submitted};
 use super::scratch::Format;
+use fsyncscope::aio::Opcode;
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

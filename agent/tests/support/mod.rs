@@ -186,3 +186,14 @@ pub fn broker_cache(name: &str) -> PathBuf {
 pub fn broker_files(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/brokers").join(name)
 }
+
+/// Loop devices, mounts and temporary files whose names contain this.
+pub fn remains(of: &str) -> Vec<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounted = mounts.lines().map(str::to_owned);
+    let loops = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let backing = loops.filter_map(|disk| std::fs::read_to_string(disk.path().join("loop/backing_file")).ok());
+    let files = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let files = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    mounted.chain(backing).chain(files).filter(|name| name.contains(of)).collect()
+}

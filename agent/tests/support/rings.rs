@@ -7,7 +7,9 @@ use io_uring::squeue::Flags;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode};
 
-use super::means::{BYTES, DATA, Known, Means, Site, Written, done};
+use fsyncscope::aio::{Context, Opcode};
+
+use super::means::{BYTES, DATA, Known, Means, Site, Written};
 
 /// Why there is no io_uring here, or nothing.
 pub fn io_uring_missing() -> Option<String> {
@@ -84,46 +86,10 @@ impl Means for Ring {
     }
 }
 
-/// The operations of `struct iocb` that make durable.
-#[derive(Clone, Copy)]
-#[repr(u16)]
-pub enum Opcode {
-    Fsync = 2,
-    Fdsync = 3,
-}
-
-/// `struct iocb` of `include/uapi/linux/aio_abi.h`, little-endian.
-#[repr(C)]
-#[derive(Default)]
-struct Request {
-    data: u64,
-    key: u32,
-    rw_flags: i32,
-    opcode: u16,
-    priority: i16,
-    file: u32,
-    buffer: u64,
-    length: u64,
-    offset: i64,
-    reserved: u64,
-    flags: u32,
-    event_file: u32,
-}
-
-/// `struct io_event` of the same file.
-#[repr(C)]
-#[derive(Default)]
-struct Completion {
-    data: u64,
-    request: u64,
-    result: i64,
-    second_result: i64,
-}
-
 /// A file and a context of the kernel's AIO.
 pub struct Aio {
     written: Written,
-    context: u64,
+    context: Context,
     opcode: Opcode,
 }
 
@@ -133,27 +99,9 @@ impl Aio {
     }
 }
 
-/// A context of the kernel's AIO that nothing is submitted to: while there is one, the agent looks for its syncs.
-pub struct AioInUse(u64);
-
-impl AioInUse {
-    pub fn new() -> Self {
-        Self(context())
-    }
-}
-
-impl Drop for AioInUse {
-    fn drop(&mut self) {
-        // SAFETY: the context is ours and nothing was submitted to it.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
-    }
-}
-
-fn context() -> u64 {
-    let mut context = 0u64;
-    // SAFETY: the kernel writes one word, which is ours.
-    done(unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) }).expect("make a context of AIO");
-    context
+/// While there is a context, the agent looks for its syncs.
+pub fn context() -> Context {
+    Context::new().expect("make a context of AIO")
 }
 
 impl Means for Aio {
@@ -166,24 +114,6 @@ impl Means for Aio {
     }
 
     fn call(&mut self, _: usize) -> io::Result<()> {
-        let file = self.written.file.as_raw_fd() as u32;
-        let mut request = Request { opcode: self.opcode as u16, file, ..Request::default() };
-        let requests = [&raw mut request];
-        // SAFETY: one request, which outlives its completion: it is waited for below.
-        done(unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_ptr()) })?;
-        let mut completion = Completion::default();
-        let forever = std::ptr::null_mut::<libc::timespec>();
-        // SAFETY: the kernel writes one completion, which is ours.
-        let result = unsafe { libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, &raw mut completion, forever) };
-        done(result)?;
-        assert_eq!(result, 1, "the one that was waited for is there");
-        if completion.result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-completion.result as i32)) }
-    }
-}
-
-impl Drop for Aio {
-    fn drop(&mut self) {
-        // SAFETY: the context is ours and nothing is submitted to it any more.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+        self.context.sync(self.written.file.as_raw_fd(), self.opcode)
     }
 }
