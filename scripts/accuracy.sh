@@ -3,8 +3,18 @@
 # written back. Prints the rows of docs/accuracy.md. Needs root and a release build.
 #
 #   scripts/accuracy.sh [SYNCS [DISTURBED]]     10000 of each by default
+#   scripts/accuracy.sh brokers [SECONDS]       real brokers with their clients: so long for each state, or 10000 syncs
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# Brokers are brought up by the machinery of the tests; their journals lie on ext4, ordered.
+if [ "${1:-}" = brokers ]; then
+    export FSYNCSCOPE_ACCURACY_SECONDS=${2:-30}
+    echo "| broker | state | syncs | mean, us | of all time | of the time blocked |"
+    echo "|---|---|---|---|---|---|"
+    cargo test --quiet --release --bench unexplained -- --nocapture --test-threads=1 | grep --line-buffered -E '^\||FAILED|skipped: '
+    exit "${PIPESTATUS[0]}"
+fi
 readonly quiet=${1:-10000} disturbed=${2:-${1:-10000}} agent=target/release/fsyncscope
 scratch=$(mktemp -d /tmp/fsyncscope-accuracy-XXXXXX)
 # The writer is a group of processes; one that waits for the disk ends when that is done.

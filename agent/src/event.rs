@@ -6,8 +6,10 @@
 use fsyncscope_ebpf::part::Hands;
 use serde::{Deserialize, Serialize};
 
+mod commit;
 mod parse;
 
+pub use commit::{Commit, Commits};
 pub use parse::asked;
 
 /// One event. Times are CLOCK_MONOTONIC in ns; devices are `major << 20 | minor`, as the kernel has them.
@@ -296,18 +298,6 @@ pub struct Queue {
     pub disk: u32,
     pub in_flight: u32,
     pub recent: Vec<Request>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Commit {
-    pub tid: u32,
-    pub dev: u32,
-    pub transaction: u32,
-    pub start_ns: u64,
-    pub locking_ns: u64,
-    pub flushing_ns: u64,
-    pub logging_ns: u64,
-    pub end_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use support::agent::field::{number, text};
-use support::journal::Workload;
 use support::scratch::{Format, LoopFs, Scratch};
 use support::{Machine, bpf, missing, remains, wait_for};
 
@@ -268,32 +267,6 @@ fn a_directory_that_holds_no_file_is_refused() {
     skip_if!(missing(&[]));
     assert_one_sentence(&run(Command::new(AGENT).args(["doctor", "--canary", "/proc"])));
     assert_one_sentence(&run(Command::new(AGENT).args(["doctor", "--canary", "/no/such/directory"])));
-}
-
-#[test]
-fn the_cost_of_syncs_is_counted_beside_a_floor() {
-    skip_if!(Format::Ext4.missing());
-    let _machine = Machine::lock();
-    let scratch = Scratch::new("cost");
-    let disk = LoopFs::new(&scratch, "disk", Format::Ext4, 64);
-    let journal = Workload::new("ForceWriteThread", disk.join("1.txn")).spawn();
-    let output = run(Command::new(AGENT).args(["cost", "--for", "2s", "--json"]));
-    let made = journal.stop().len() as u64;
-    let cost = json(&output);
-    let float = |row: &Value, key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    // The window is most of the journal's life; what else syncs on this machine counts too.
-    assert!(number(&cost, "/syncs") * 4 > made && made > 0, "{made} made, {cost:#}");
-    let programs = cost["programs"].as_array().expect("a list of programs");
-    for name in ["sched_switch", "sched_waking", "block_rq_issue", "jbd2_end_commit", "ext4_sync_file_enter"] {
-        let row = programs.iter().find(|row| row["program"] == name).unwrap_or_else(|| panic!("no {name}: {cost:#}"));
-        assert!(float(row, "runs_per_sync") > 0.0 && float(row, "floor_ns_per_run") > 0.0, "{row}");
-        assert!(float(row, "net_ns_per_run") <= float(row, "ns_per_run"), "{row}");
-    }
-    assert!(float(&cost, "net_ns_per_sync") < float(&cost, "gross_ns_per_sync"), "{cost:#}");
-    // A sync costs some dozens of runs; ten times the goal is a program that went astray.
-    assert!((20.0..1300.0).contains(&float(&cost, "runs_per_sync")), "{cost:#}");
-    assert_eq!(cost["floors"].as_array().map(Vec::len), Some(2));
 }
 
 /// Tracepoints that a process is attached to, as the kernel tells them of its links.

@@ -9,18 +9,26 @@ use serde_json::Value;
 use support::agent::{Agent, field};
 use support::child::{Child, Role};
 use support::faults::{EarlyFlusher, Throttle};
+use support::found::{FOUND, Found};
 use support::interference::{
     Direct, Direction, Growth, Hog, Writer, bursts, bytes_moved, jbd2_thread, overlap_ns, pin_task,
 };
 use support::journal::{Operation, Place, Workload};
 use support::scratch::{Format, LoopFs, Scratch};
 use support::verdict::{assert_nobody_blamed, assert_whole, waited_for_cpu_ns};
-use support::{Machine, missing, wait_for};
+use support::{Machine, figure, missing, wait_for};
 
 /// The name of the thread in every test; longer than the kernel keeps, as the real one is.
 const THREAD: &str = "ForceWriteThread";
 /// The CPU that a hog takes; the last of the least machine that the tests run on.
 const HOGGED: usize = 1;
+// These stand on thirty repetitions beside compilers (`scripts/spread.sh`, docs/accuracy.md).
+/// Share of the clear ones that name the hog; the least was 0.82.
+const NAMED: f64 = 0.7;
+/// Share of the bursts that are found where it is the thread that waits; the least was 0.98.
+const THREADS_FOUND: f64 = 0.95;
+/// Share of what a throttle takes that is before the submission, without what the CPU takes meanwhile; the goal.
+const BEFORE_SUBMIT: f64 = 0.9;
 
 #[test]
 fn a_throttles_delay_lies_before_the_submission() {
@@ -54,10 +62,14 @@ fn a_throttles_delay_lies_before_the_submission() {
     let usual_before = mean(&control, |sync| field::part_ns(sync, "before_submit"));
     let excess = mean(&throttled, field::duration_ns) - usual;
     let excess_before = mean(&throttled, |sync| field::part_ns(sync, "before_submit")) - usual_before;
+    // What the CPU took, by proof of its rows, was not taken by the throttle.
+    let of_cpu = mean(&throttled, waited_for_cpu_ns) - mean(&control, waited_for_cpu_ns);
     let counts = [control.len(), throttled.len(), after.len()];
     eprintln!("{counts:?} syncs, {excess:.0} ns more, {excess_before:.0} of it before");
+    figure("before_submit", excess_before / excess);
+    figure("before_submit.of_disk", excess_before / (excess - of_cpu));
     assert!(excess > 2e6, "the throttle was not felt");
-    assert!(excess_before >= 0.9 * excess, "{excess_before:.0} of {excess:.0} ns");
+    assert!(excess_before >= BEFORE_SUBMIT * (excess - of_cpu), "{excess_before:.0} of {excess:.0} ns");
     assert_called_throttled(&throttled);
     assert_nobody_blamed(control.iter().chain(&after));
 }
@@ -174,8 +186,8 @@ fn a_hogs_bursts_are_the_time_that_a_journal_waits_for_its_cpu() {
     workload.place = Place::Within(1 << 20);
     let shares = bursts_found(&scratch, workload, |tid| pin_task(tid, HOGGED), "thread_not_scheduled");
     // No upper bound: who else is ready to run on that CPU is waited for too, before and after the burst.
-    let found = shares.iter().filter(|share| **share >= 0.9).count();
-    assert!(found * 10 >= shares.len() * 9, "{found} of {}", shares.len());
+    let found = shares.iter().filter(|share| **share >= FOUND).count();
+    assert!(found as f64 >= THREADS_FOUND * shares.len() as f64, "{found} of {}", shares.len());
 }
 
 #[test]
@@ -190,8 +202,8 @@ fn a_hogs_bursts_are_the_time_that_a_commit_waits_for_its_cpu() {
     };
     let workload = Workload::new(THREAD, disk.join("1.txn"));
     let shares = bursts_found(&scratch, workload, aside, "helper_not_scheduled");
-    // In four of five syncs nine tenths of the burst; a commit has other CPUs' workers in its chain as well.
-    assert!(shares[shares.len() / 5] >= 0.9, "{shares:.2?}");
+    // In four of five syncs nine tenths of the burst (the least was all of it); a commit has other CPUs' workers in its chain as well.
+    assert!(shares[shares.len() / 5] >= FOUND, "{shares:.2?}");
 }
 
 /// Runs a journal beside a hog for 12 s. Gives, for each sync that met a whole burst by the hog's own log, how much of it
@@ -210,29 +222,19 @@ fn bursts_found(scratch: &Scratch, mut workload: Workload, place: impl FnOnce(u3
     let ended = agent.interrupt();
     let shown = of_journal(&ended.syncs);
     shown.iter().for_each(assert_whole);
-    let (mut shares, mut named) = (Vec::new(), 0);
+    let mut found = Found::default();
     for (sync, operation) in paired(&shown, &book) {
         let truth = overlap_ns(&bursts, operation.start_ns, operation.end_ns);
         // A burst may also meet the thread between the end of the sync and the journal's look at the clock.
-        if truth < 10_000_000 || field::duration_ns(sync) < truth / 2 {
-            continue;
+        if truth >= 10_000_000 && field::duration_ns(sync) >= truth / 2 {
+            found.add(sync, truth, cause);
         }
-        let share = waited_for_cpu_ns(sync) as f64 / truth as f64;
-        let right = field::text(sync, "/cause") == cause && sync["culprit"].to_string().contains("cpu-hog");
-        named += usize::from(share > 0.9 && right);
-        if share < 0.5 {
-            eprintln!("missed: {} {} {}", field::text(sync, "/cause"), sync["evidence"], sync["parts"]);
-        }
-        if share > 0.9 && !right {
-            eprintln!("{} {} {} {}", field::text(sync, "/cause"), sync["culprit"], sync["evidence"], sync["parts"]);
-        }
-        shares.push(share);
     }
-    shares.sort_by(f64::total_cmp);
-    eprintln!("{} syncs met a burst; share of it that was found: {shares:.2?}", shares.len());
+    found.shares.sort_by(f64::total_cmp);
+    found.print(cause);
+    let Found { shares, clear, named, .. } = found;
     assert!(shares.len() >= 10, "only {} syncs met a burst", shares.len());
-    let clear = shares.iter().filter(|share| **share > 0.9).count();
-    assert!(clear > 0 && named * 10 >= clear * 8, "{named} of {clear} name the hog");
+    assert!(clear > 0 && named as f64 >= NAMED * clear as f64, "{named} of {clear} name the hog");
     shares
 }
 

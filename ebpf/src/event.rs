@@ -2,7 +2,7 @@
 
 use crate::limits::{PATH, RAN, RECENT, STACK};
 use crate::part::Hands;
-use crate::slot::{Asker, Ran, Request};
+use crate::slot::{Asker, Commits, Ran, Request};
 
 /// Kind of an event; the first member of its header.
 #[repr(u32)]
@@ -201,6 +201,12 @@ pub struct CommitRecord {
     pub tgid: u32,
     /// Start, locking, flushing, logging; the header's time is its end.
     pub phases: [u64; 4],
+    /// Blocks of the log that it wrote, 0 where that is not known.
+    pub blocks: u32,
+    /// Operations of the filesystem that changed metadata in it.
+    pub operations: u32,
+    /// Commits of the same journal before it.
+    pub before: Commits,
 }
 
 /// A sync of all filesystems was at one of them, until the header's time.

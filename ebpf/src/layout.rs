@@ -133,7 +133,13 @@ layout! {
 
     journal_device = journal_s.j_dev: 8 optional,
     journal_fs_device = journal_s.j_fs_dev: 8 optional,
+    /// The next free block of the log, and the blocks between which it goes round.
+    journal_head = journal_s.j_head: 8 optional,
+    journal_first = journal_s.j_first: 8 optional,
+    journal_last = journal_s.j_last: 8 optional,
     transaction_number = transaction_s.t_tid: 4 optional,
+    transaction_log_start = transaction_s.t_log_start: 8 optional,
+    transaction_operations = transaction_s.t_handle_count: 0 optional,
 
     writeback_bdi = bdi_writeback.bdi: 8 optional,
     bdi_device = backing_dev_info.dev: 8 optional,

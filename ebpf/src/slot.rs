@@ -321,6 +321,19 @@ pub struct Slot {
     /// Phases of the running commit: start, locking, flushing, logging.
     pub phases: [u64; 4],
     pub asker: Asker,
+    /// Commits of this thread so far.
+    pub commits: Commits,
+}
+
+/// Commits of a journal thread, added up: what is usual there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Commits {
+    pub count: u64,
+    /// Blocks of the log that they wrote.
+    pub blocks: u64,
+    /// Time of their logging phases.
+    pub logging_ns: u64,
 }
 
 impl Slot {

@@ -9,8 +9,8 @@ use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::slot::{self, Asker, Door, Submitter, Written, WrittenKey};
 
 use super::{
-    Asked, Commit, Delay, EndSeen, Event, Portion, Queue, Ran, Request, Role, Source, Sync, Thread, Through, Wait,
-    WrittenBack,
+    Asked, Commit, Commits, Delay, EndSeen, Event, Portion, Queue, Ran, Request, Role, Source, Sync, Thread, Through,
+    Wait, WrittenBack,
 };
 
 /// The thread for which a worker did a sync, where that was not seen.
@@ -260,5 +260,12 @@ fn commit(record: CommitRecord) -> Event {
         flushing_ns,
         logging_ns,
         end_ns: record.header.time_ns,
+        blocks: record.blocks,
+        operations: record.operations,
+        before: Commits {
+            count: record.before.count,
+            blocks: record.before.blocks,
+            logging_ns: record.before.logging_ns,
+        },
     })
 }

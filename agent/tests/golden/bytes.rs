@@ -135,7 +135,17 @@ fn queue(completed: u64) -> QueueRecord {
 }
 
 fn commit() -> CommitRecord {
-    CommitRecord { header: header(Kind::Commit), tid: 40, transaction: 6, dev: 8, tgid: 40, phases: [1, 2, 3, 4] }
+    CommitRecord {
+        header: header(Kind::Commit),
+        tid: 40,
+        transaction: 6,
+        dev: 8,
+        tgid: 40,
+        phases: [1, 2, 3, 4],
+        blocks: 5,
+        operations: 6,
+        before: slot::Commits { count: 7, blocks: 8, logging_ns: 9 },
+    }
 }
 
 fn filesystem() -> FilesystemRecord {
@@ -373,6 +383,8 @@ fn the_rest_keeps_every_number() {
         (event.start_ns, event.locking_ns, event.flushing_ns, event.logging_ns, event.end_ns),
         (1, 2, 3, 4, 9_000)
     );
+    assert_eq!((event.blocks, event.operations), (5, 6));
+    assert_eq!((event.before.count, event.before.blocks, event.before.logging_ns), (7, 8, 9));
     assert_eq!(Event::parse(&bytes(&filesystem())), Event::Filesystem { dev: 8, magic: 0xef53, disk: 7 << 20 });
     let exit = ThreadExitRecord { header: header(Kind::ThreadExit), tid: 22, tgid: 21 };
     assert_eq!(Event::parse(&bytes(&exit)), Event::ThreadExit { tid: 22, pid: 21 });

@@ -2,8 +2,8 @@
 
 use fsyncscope::attribution::{Explanation, explain};
 use fsyncscope::event::{
-    Asked, Commit, Delay, Disk, EndSeen, Event, Open, Queue, Ran, Request, Role, Source, Start, Sync, Thread, Through,
-    Wait,
+    Asked, Commit, Commits, Delay, Disk, EndSeen, Event, Open, Queue, Ran, Request, Role, Source, Start, Sync, Thread,
+    Through, Wait,
 };
 use fsyncscope::report;
 use fsyncscope::timeline::Timeline;
@@ -184,6 +184,13 @@ fn detail(random: &mut Random, sync: &Sync) -> Event {
                 flushing_ns,
                 logging_ns,
                 end_ns,
+                blocks: random.below(1000) as u32,
+                operations: 7,
+                before: Commits {
+                    count: random.below(100),
+                    blocks: random.below(10_000),
+                    logging_ns: random.below(1 << 40),
+                },
             })
         }
     }

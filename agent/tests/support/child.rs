@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::client::Client;
-use super::interference::{Direct, Hog, Writer};
+use super::interference::{Direct, Hog, Storm, Writer};
 use super::journal::Workload;
 use super::wait_for;
 
@@ -27,6 +27,7 @@ pub enum Role {
     Writer(Writer),
     Direct(Direct),
     Hog(Hog),
+    Storm(Storm),
     Client(Client),
 }
 
@@ -140,6 +141,7 @@ fn entry() {
         Role::Writer(writer) => writer.perform(&stop, ready),
         Role::Direct(direct) => direct.perform(&stop, ready),
         Role::Hog(hog) => hog.perform(&stop, ready),
+        Role::Storm(storm) => storm.perform(&stop, ready),
         Role::Client(client) => return client.perform(ready, &log),
     };
     std::fs::write(log, text).expect("write the log");

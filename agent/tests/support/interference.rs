@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::scratch::LoopFs;
 use super::{monotonic_ns, own_tid};
+
+/// Inodes of 256 bytes in a block of 4096.
+const INODES_OF_A_BLOCK: usize = 16;
 
 /// What a writer does when it has filled its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +63,15 @@ pub struct Hog {
     pub cpu: usize,
     pub burst_ms: u64,
     pub interval_ms: u64,
+}
+
+/// Changes the modes of many files of one filesystem, over and over: metadata of others for its journal, and no data.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Storm {
+    /// Made, and filled with empty files.
+    pub directory: PathBuf,
+    /// An odd number.
+    pub files: usize,
 }
 
 /// One burst of a hog on CLOCK_MONOTONIC: from its first instruction on the CPU to its last.
@@ -127,6 +139,29 @@ impl Direct {
             Direction::Write => file.write_all_at(buffer, offset).is_ok(),
         };
         repeat(stop, ready, self.chunk, self.region, self.pause_us, transfer)
+    }
+}
+
+impl Storm {
+    /// The log is how many changes it made.
+    pub(super) fn perform(self, stop: &AtomicBool, ready: impl Fn(u32)) -> String {
+        std::fs::create_dir(&self.directory).expect("make the storm's directory");
+        let file = |number: usize| self.directory.join((number % self.files).to_string());
+        for number in 0..self.files {
+            File::create(file(number)).expect("make a file of the storm");
+        }
+        ready(own_tid());
+        let mut changes = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let mode =
+                std::fs::Permissions::from_mode(if (changes / self.files).is_multiple_of(2) { 0o600 } else { 0o640 });
+            // Neighbours share a block of the inode table: with a stride each change is another block's.
+            if std::fs::set_permissions(file(changes * INODES_OF_A_BLOCK), mode).is_err() {
+                break;
+            }
+            changes += 1;
+        }
+        changes.to_string()
     }
 }
 

@@ -17,6 +17,7 @@ pub mod extents;
 pub mod eyes;
 pub mod faults;
 pub mod filled;
+pub mod found;
 pub mod http;
 pub mod interference;
 pub mod java;
@@ -98,6 +99,11 @@ impl Machine {
         assert_eq!(result, 0, "lock {}: {}", path.display(), std::io::Error::last_os_error());
         Self { _lock: file }
     }
+}
+
+/// One number of one repetition, for `scripts/spread.sh`.
+pub fn figure(name: &str, value: f64) {
+    println!("\nfigure {name} {value:.4}");
 }
 
 /// Runs a command to its end and gives its stdout; panics with its stderr when it fails.

@@ -3,7 +3,7 @@
 use fsyncscope_ebpf::event::{CommitRecord, Header, Kind};
 use fsyncscope_ebpf::layout::ABSENT;
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::Role;
+use fsyncscope_ebpf::slot::{Commits, Role};
 
 use super::maps::{emit, slot_of};
 use super::memory::{Memory, Object, current_tid, now_ns, offset, peek, setting};
@@ -75,7 +75,7 @@ pub fn entered(phase: Phase) {
 
 /// A commit ends; the wake-ups that follow are of those who waited for it.
 #[inline(always)]
-pub fn ended() {
+pub fn ended(journal: Object, transaction: Object) {
     let Some((index, slot)) = slot_of(current_tid()) else { return };
     if slot.role != Role::Journal as u32 {
         return;
@@ -83,9 +83,18 @@ pub fn ended() {
     slot.committing = 0;
     slot.ended = 1;
     let now = now_ns();
+    let blocks = blocks_logged(journal, transaction);
+    let before = slot.commits;
+    slot.commits = Commits {
+        count: before.count + 1,
+        blocks: before.blocks + blocks,
+        logging_ns: before.logging_ns + (now - slot.phases[Phase::Logging as usize].max(slot.phases[0])),
+    };
     if now - slot.phases[0] < setting!(detail_ns: u64) {
         return;
     }
+    let counted = offset!(transaction_operations) != ABSENT;
+    let operations = if counted { peek!(transaction, transaction_operations: u32) } else { 0 };
     let header = Header { kind: Kind::Commit as u32, slot: index, time_ns: now };
     emit::<CommitRecord>(header, Counter::LostDetail, |record| {
         // SAFETY: the record is reserved ring memory; every field is written.
@@ -95,6 +104,24 @@ pub fn ended() {
             (&raw mut (*record).dev).write(slot.dev);
             (&raw mut (*record).tgid).write(slot.tgid);
             (&raw mut (*record).phases).write(slot.phases);
+            (&raw mut (*record).blocks).write(blocks as u32);
+            (&raw mut (*record).operations).write(operations);
+            (&raw mut (*record).before).write(before);
         }
     });
+}
+
+/// Blocks of the log that a commit wrote: only the journal thread moves the log's head, and it goes round.
+#[inline(always)]
+fn blocks_logged(journal: Object, transaction: Object) -> u64 {
+    let known = [offset!(journal_head), offset!(journal_first), offset!(journal_last), offset!(transaction_log_start)];
+    if known.contains(&ABSENT) {
+        return 0;
+    }
+    let (from, until) = (peek!(transaction, transaction_log_start: u64), peek!(journal, journal_head: u64));
+    if from <= until {
+        return until - from;
+    }
+    let round = peek!(journal, journal_last: u64).wrapping_sub(peek!(journal, journal_first: u64));
+    until.wrapping_add(round).wrapping_sub(from)
 }

@@ -78,7 +78,7 @@ probe! {
     jbd2_commit_locking, jbd2_locking_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Locking) };
     jbd2_commit_flushing, jbd2_flushing_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Flushing) };
     jbd2_commit_logging, jbd2_logging_raw => |M, context| { let _ = &context; journal::entered(journal::Phase::Logging) };
-    jbd2_end_commit, jbd2_end_commit_raw => |M, context| { let _ = &context; journal::ended() };
+    jbd2_end_commit, jbd2_end_commit_raw => |M, context| journal::ended(context.argument(0), context.argument(1));
     io_uring_queue_async_work, io_uring_queued_raw => |M, context| asker::queued_by_io_uring::<M>(context.argument(0));
     workqueue_queue_work, workqueue_queued_raw => |M, context| asker::queued_as_work::<M>(context.argument(2));
     btrfs_sync_file, btrfs_sync_file_raw => |M, context| {

@@ -5,7 +5,7 @@ use fsyncscope_ebpf::event::{End, FileRecord, Header, Kind, ThreadExitRecord, Th
 use fsyncscope_ebpf::limits::{NAME, PATH, PATH_DEPTH, REASON_UNKNOWN, SLOTS};
 use fsyncscope_ebpf::part::Part;
 use fsyncscope_ebpf::settings::Counter;
-use fsyncscope_ebpf::slot::{Role, Slot, Stage};
+use fsyncscope_ebpf::slot::{Commits, Role, Slot, Stage};
 
 use super::maps::{FREE, IGNORED, count, emit, file_told, gate, set_file_told, set_gate, slot, slot_of};
 use super::memory::{Object, current_tid, load, now_ns, offset, peek};
@@ -68,6 +68,7 @@ fn create(task: Object, tid: u32, role: u32) -> u32 {
     fresh.reason = REASON_UNKNOWN;
     fresh.own.done_ns = 0;
     fresh.returns = 0;
+    fresh.commits = Commits::default();
     for hand in 0..Part::COUNT {
         // SAFETY: in bounds; volatile keeps the loop from becoming a call.
         unsafe { fresh.hands.as_mut_ptr().add(hand).write_volatile(0) };
