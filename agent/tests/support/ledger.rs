@@ -40,7 +40,7 @@ impl Told {
     fn word(self, call: &Call) -> &'static str {
         match call.word {
             "o_dsync" | "msync" if !self.system_calls => "fdatasync",
-            "o_sync" if !self.system_calls => "fsync",
+            "o_sync" | "sync_file_range" | "fadvise" if !self.system_calls => "fsync",
             word => word,
         }
     }
