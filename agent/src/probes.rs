@@ -87,6 +87,7 @@ pub struct Probes {
     disk_gate: Array<MapData, u32>,
     filesystems: Array<MapData, [u64; size_of::<Filesystem>() / 8]>,
     lower_disk: Array<MapData, u32>,
+    below: Array<MapData, u64>,
     latencies: Array<MapData, [u64; counts::LATENCIES_WORDS]>,
     writeback: Array<MapData, [u64; REASONS]>,
     written_back: counts::WrittenBack,
@@ -121,6 +122,7 @@ impl Probes {
             disk_gate: map(&mut ebpf, "DISK_GATE")?,
             filesystems: map(&mut ebpf, "FILESYSTEM")?,
             lower_disk: map(&mut ebpf, "LOWER_DISK")?,
+            below: map(&mut ebpf, "BELOW")?,
             latencies: map(&mut ebpf, "LATENCIES")?,
             writeback: map(&mut ebpf, "WRITEBACK")?,
             written_back: map(&mut ebpf, "WRITTEN_BACK")?,
@@ -221,7 +223,19 @@ impl Probes {
             }
         };
         self.lower_disk.set(above, place + 1, 0).map_err(|e| failed("watching a lower disk", &e))?;
+        self.stack(above, place)?;
         Ok(true)
+    }
+
+    /// Notes that a disk and all below it lie below another and all above that.
+    fn stack(&mut self, above: u32, place: u32) -> Result<(), ProbesError> {
+        let below = |place| self.below.get(&place, 0).map_err(|e| failed("reading the stack of disks", &e));
+        let all = (0..DISKS).map(below).collect::<Result<Vec<u64>, _>>()?;
+        let added = 1 << place | all[place as usize];
+        for (upper, bits) in (0..).zip(all).filter(|(upper, bits)| *upper == above || bits >> above & 1 != 0) {
+            self.below.set(upper, bits | added, 0).map_err(|e| failed("stacking disks", &e))?;
+        }
+        Ok(())
     }
 
     /// Disks that found no place, upper and lower: their requests are not linked.

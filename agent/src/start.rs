@@ -20,7 +20,7 @@ use crate::kernel::symbols::Symbols;
 use crate::probes::{Choice, Facts, Probes};
 
 /// Modules that may hold what the probes read, where a kernel does not have them built in.
-const MODULES: [&str; 3] = ["jbd2", "ext4", "xfs"];
+const MODULES: [&str; 4] = ["jbd2", "ext4", "xfs", "btrfs"];
 
 /// What this machine offers to the probes; reading it attaches nothing.
 pub struct Kernel {

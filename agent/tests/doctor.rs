@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use support::agent::field::{number, text};
+use support::journal::Workload;
 use support::scratch::{Format, LoopFs, Scratch};
 use support::{Machine, bpf, missing, remains, wait_for};
 

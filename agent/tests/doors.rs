@@ -5,56 +5,48 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use support::agent::{Agent, field};
-use support::child::{Child, Role};
-use support::client::{Client, Entry, Shape, book};
-use support::doors::{About, DOORS, Door, Span};
-use support::ledger::{Account, Distance};
+use support::client::{Client, Entry, Shape};
+use support::doors::{DOORS, Door, Span};
+use support::ledger::{Account, Distance, Told};
+use support::matrix::{self, AGENT, Place, gone, ready};
 use support::means::Known;
 use support::oracle::Oracle;
-use support::rings::{context, io_uring_missing};
+use support::rings::io_uring_missing;
 use support::scratch::{Format, LoopFs, Scratch};
-use support::{Machine, bpf, missing, wait_for};
-
-/// At a threshold of zero every wait is told with the queue around it: seven threads fill the usual 4 MiB in 200 ms,
-/// which is two polls of an agent that itself waits for a CPU.
-const AGENT: [&str; 4] = ["--threshold", "0", "--ring-bytes", "67108864"];
-
-const SHAPES: [Shape; 3] = [Shape::Main, Shape::Threads(7), Shape::Exits];
-/// Of one client. A slow disk under the scratch directory takes seconds.
-const LIMIT: Duration = Duration::from_secs(120);
+use support::{Machine, bpf, missing};
 
 #[test]
 fn every_door_of_ext4_with_a_journal_is_counted() {
-    matrix(Format::Ext4, &[]);
+    all(Format::Ext4, &[]);
 }
 
 #[test]
 fn every_door_of_ext4_without_a_journal_is_counted() {
-    matrix(Format::Ext4WithoutJournal, &[]);
+    all(Format::Ext4WithoutJournal, &[]);
 }
 
 #[test]
 fn every_door_of_xfs_is_counted() {
-    matrix(Format::Xfs, &[]);
+    all(Format::Xfs, &[]);
 }
 
 #[test]
 fn every_door_of_btrfs_is_counted() {
-    matrix(Format::Btrfs, &[]);
+    all(Format::Btrfs, &[]);
 }
 
 #[test]
 fn raw_programs_count_the_same() {
-    matrix(Format::Ext4, &["--raw"]);
+    all(Format::Ext4, &["--raw"]);
 }
 
 /// All doors that are seen, in all shapes, under as few agents as there are flags.
-fn matrix(format: Format, arguments: &[&str]) {
+fn all(format: Format, arguments: &[&str]) {
     skip_if!(format.missing().or_else(io_uring_missing));
     let _machine = Machine::lock();
     let flags: BTreeSet<Option<&str>> = DOORS.iter().map(|door| door.flag).collect();
@@ -68,31 +60,19 @@ fn matrix(format: Format, arguments: &[&str]) {
 fn count(format: Format, arguments: &[&str], doors: &[&'static Door]) {
     let scratch = Scratch::new("doors");
     let disk = LoopFs::alone(&scratch, "disk", format, format.mebibytes());
-    let _aio = context();
+    let place = Place { directory: disk.path(), number: disk.number(), told: Told::by_newest(format) };
     let agent = Agent::watch(&[&AGENT[..], arguments].concat());
     assert_programs(&agent, arguments.contains(&"--raw"));
     let begun = Instant::now();
-    let cells = doors.iter().flat_map(|door| SHAPES.map(|shape| (*door, shape)));
-    let accounts: Vec<Account> = cells.map(|(door, shape)| go(door, shape, door.count, &scratch, &disk)).collect();
-    let owed: usize = accounts.iter().map(Account::owed).sum();
-    let all = wait_for(Duration::from_secs(10), || (agent.printed() >= owed).then_some(()));
-    let ended = agent.interrupt();
-    assert!(ended.status.success(), "{}", ended.said.join("; "));
-    eprintln!("{format:?} {arguments:?}: {} of {owed} records, {:.1?}", ended.syncs.len(), begun.elapsed());
-    let mut wrong = strangers(&ended.syncs, &accounts, &disk);
-    wrong.extend(wrong_directories(&ended.syncs, &accounts));
-    for account in &accounts {
-        let (faults, distances) = account.compare(&ended.syncs, disk.number(), format);
-        wrong.extend(faults.sentences(&account.name()));
-        for distance in distances {
-            eprintln!("{:24} {distance}", account.name());
-            if !distance.is_allowed() {
-                wrong.push(format!("{}: durations lie too far apart: {distance:?}", account.name()));
-            }
-        }
+    let found = matrix::count(agent, doors, &place, |door| door.count);
+    eprintln!("{format:?} {arguments:?}: {} of {} records, {:.1?}", found.told, found.owed, begun.elapsed());
+    for (cell, distance) in &found.distances {
+        eprintln!("{cell:24} {distance}");
     }
-    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), ended.said.join("\n"));
-    assert!(all.is_some(), "{} records of {owed}; {}", ended.syncs.len(), ended.said.join("; "));
+    let far = found.distances.iter().filter(|(_, distance)| !distance.is_allowed());
+    let far = far.map(|(cell, distance)| format!("{cell}: durations lie too far apart: {distance:?}"));
+    let wrong: Vec<String> = found.wrong.into_iter().chain(far).collect();
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), found.said.join("\n"));
 }
 
 /// Programs on events of the kernel are of one type, raw or typed.
@@ -104,50 +84,6 @@ fn assert_programs(agent: &Agent, raw: bool) {
     assert!(types.contains(&own) && !types.contains(&other), "{types:?}");
 }
 
-/// Lets a process go through a door, and gives its book.
-fn go(door: &Door, shape: Shape, count: u64, scratch: &Scratch, disk: &LoopFs) -> Account {
-    let (client, child) = ready(door, shape, count, scratch, disk);
-    gone(client, child)
-}
-
-/// A process that stands before a door.
-fn ready(door: &Door, shape: Shape, count: u64, scratch: &Scratch, disk: &LoopFs) -> (Client, Child) {
-    let client = Client { door: door.name.to_owned(), shape, count, directory: disk.path().to_owned() };
-    let log = scratch.join(&format!("{}.{}.book", door.name, shape.name()));
-    let child = Child::start(Role::Client(client.clone()), door.name, log);
-    (client, child)
-}
-
-/// Lets it go, and gives its book.
-fn gone(client: Client, child: Child) -> Account {
-    let pid = child.worker_tid();
-    let book = book(&child.stop_within(LIMIT));
-    let calls = Door::named(&client.door).calls.len() as u64;
-    assert_eq!(book.len() as u64, client.count * calls, "the book of {} is not whole", client.door);
-    Account { client, pid, book }
-}
-
-/// Nobody else syncs on a disk of our own.
-fn strangers(syncs: &[Value], accounts: &[Account], disk: &LoopFs) -> Vec<String> {
-    let (major, minor) = disk.number();
-    let ours =
-        |sync: &Value| accounts.iter().any(|account| field::number(sync, "/process/pid") == u64::from(account.pid));
-    let on_disk = |sync: &&Value| sync["device"]["major"] == major && sync["device"]["minor"] == minor;
-    syncs.iter().filter(on_disk).filter(|sync| !ours(sync)).map(|sync| format!("of nobody: {sync}")).collect()
-}
-
-/// Records that take a directory for a file, or a file for a directory.
-fn wrong_directories(syncs: &[Value], accounts: &[Account]) -> Vec<String> {
-    let of_directories =
-        |account: &&Account| Door::named(&account.client.door).calls.iter().any(|call| call.about == About::Directory);
-    let pids: BTreeSet<u64> = accounts.iter().filter(of_directories).map(|account| account.pid.into()).collect();
-    let wrong = syncs.iter().filter(|sync| {
-        let is_directory = pids.contains(&field::number(sync, "/process/pid"));
-        !sync["file"].is_null() && sync["file"]["directory"] != Value::Bool(is_directory)
-    });
-    wrong.take(1).map(|sync| format!("not told from a file: {sync}")).collect()
-}
-
 #[test]
 fn what_a_full_ring_loses_is_counted_to_the_last_sync() {
     skip_if!(Format::Ext4.missing());
@@ -155,7 +91,7 @@ fn what_a_full_ring_loses_is_counted_to_the_last_sync() {
     let scratch = Scratch::new("full");
     let disk = LoopFs::alone(&scratch, "disk", Format::Ext4, Format::Ext4.mebibytes());
     let door = Door::named("fsync");
-    let (client, child) = ready(door, Shape::Main, door.count, &scratch, &disk);
+    let (client, child) = ready(door, Shape::Main, door.count, &scratch, disk.path());
     let agent = Agent::watch(&["--threshold", "0", "--ring-bytes", "65536", "--thread", "fsync"]);
     let account = gone(client, child);
     let ended = agent.interrupt();
@@ -164,7 +100,7 @@ fn what_a_full_ring_loses_is_counted_to_the_last_sync() {
     let [_, shown, lost, 0] = numbers[..] else { panic!("nothing was lost: {last}") };
     eprintln!("{last}");
     let own = ended.syncs.iter().filter(|sync| field::number(sync, "/process/pid") == u64::from(account.pid)).count();
-    assert_eq!((shown, own + lost), (ended.syncs.len(), account.owed()), "{last}");
+    assert_eq!((shown, own + lost), (ended.syncs.len(), account.owed(Told::by_newest(Format::Ext4))), "{last}");
 }
 
 /// A record of an entry as the agent would tell it, of device 7:3.
@@ -192,7 +128,7 @@ fn each_wrong_record_is_found() {
     let client = Client { door: "fsync".to_owned(), shape: Shape::Main, count: 3, directory: "/disk".into() };
     let account = Account { client, pid: 41, book: (0..3).map(entry).collect() };
     let right: Vec<Value> = account.book.iter().map(|entry| told(entry, account.pid)).collect();
-    let faults = |syncs: &[Value]| account.compare(syncs, (7, 3), Format::Ext4).0.sentences("");
+    let faults = |syncs: &[Value]| account.compare(syncs, (7, 3), Told::by_newest(Format::Ext4)).0.sentences("");
     assert_eq!(faults(&right), Vec::<String>::new());
     assert!(faults(&right[1..])[0].contains("2 records of 3"));
     assert!(faults(&[&right[..], &right[..1]].concat())[0].contains("4 records of 3"));
@@ -243,7 +179,7 @@ fn a_client_makes_the_calls_of_its_book() {
     let scratch = Scratch::new("clients");
     let disk = LoopFs::alone(&scratch, "disk", Format::Btrfs, Format::Btrfs.mebibytes());
     for door in &DOORS {
-        let (client, child) = ready(door, Shape::Threads(7), CALLS, &scratch, &disk);
+        let (client, child) = ready(door, Shape::Threads(7), CALLS, &scratch, disk.path());
         let names: BTreeSet<&str> = door.calls.iter().map(|call| call.system_call).collect();
         let oracle = Oracle::attach(&scratch, child.worker_tid(), &names.iter().copied().collect::<Vec<_>>().join(","));
         let Account { book, .. } = gone(client, child);

@@ -58,6 +58,9 @@ layout! {
     work_function = work_struct.func: 8 optional,
     /// io_uring's workers are threads of the process since 5.12.
     io_worker_queue = io_worker.wq: 8 optional,
+    /// Until 6.3 a worker knows its NUMA node, and that the queue.
+    io_worker_node = io_worker.wqe: 8 optional,
+    io_node_queue = io_wqe.wq: 8 optional,
     io_worker_work = io_worker.cur_work: 8 optional,
     io_queue_task = io_wq.task: 8 optional,
     io_request_work = io_kiocb.work: 0 optional,

@@ -38,24 +38,42 @@ pub fn open(hands: &mut Hands, waits: &[Wait], sync: &Sync) -> [u64; BELOW.len()
     let busy = Busy::of(sync);
     // The flusher's requests are in a hand of their own.
     let flushed = |wait: &&Wait| wait.request.as_ref().is_some_and(|request| request.submitter == Source::Flusher);
-    for (service, part) in waits.iter().filter(|wait| !flushed(wait)).flat_map(services) {
+    let served = waits.iter().filter(|wait| !flushed(wait));
+    for (wait, (service, part)) in served.flat_map(|wait| services(wait).map(move |service| (wait, service))) {
+        let mut take = |ns: u64, part: Part| {
+            let taken = ns.min(hands[part as usize]);
+            hands[part as usize] -= taken;
+            taken
+        };
+        let row = if part == Part::Device { DEVICE } else { FLUSH };
+        if is_below(wait, sync) {
+            below[row] += take(service.1 - service.0, part);
+            continue;
+        }
         let with_it = common(&busy.device, &[service]);
         let in_line = common(&busy.queue, &[service]);
         let late = common(&delayed, &[service]);
         let without = |times: &[(u64, u64)], others: &[(u64, u64)]| length(times) - length(&common(times, others));
         let worker_ns = without(&late, &with_it);
         let queue_ns = without(&in_line, &merged([with_it.clone(), late].concat()));
-        let mut take = |ns: u64| {
-            let taken = ns.min(hands[part as usize]);
-            hands[part as usize] -= taken;
-            taken
-        };
-        below[if part == Part::Device { DEVICE } else { FLUSH }] += take(length(&with_it));
-        below[QUEUE] += take(queue_ns);
-        let moved = take(worker_ns);
+        below[row] += take(length(&with_it), part);
+        below[QUEUE] += take(queue_ns, part);
+        let moved = take(worker_ns, part);
         hands[Part::WorkerRunQueue as usize] += moved;
     }
+    for wait in waits.iter().filter(|wait| is_below(wait, sync) && !flushed(wait)) {
+        let Some(request) = &wait.request else { continue };
+        let (from, until) = (request.allocated_ns.max(wait.start_ns), request.issued_ns.min(wait.end_ns));
+        let taken = until.saturating_sub(from).min(hands[Part::Queue as usize]);
+        hands[Part::Queue as usize] -= taken;
+        below[QUEUE] += taken;
+    }
     below
+}
+
+/// Whether a wait's request is one of a disk below: the sync's own has none.
+fn is_below(wait: &Wait, sync: &Sync) -> bool {
+    sync.lower.iter().any(|disk| disk.dev == wait.disk)
 }
 
 impl Busy {

@@ -10,8 +10,10 @@ use std::process::Command;
 
 use super::support::run;
 
-/// Modules that the guest needs; a kernel that has one built in needs no file of it.
-const MODULES: [&str; 3] = ["nvme", "ext4", "xfs"];
+/// Modules that the guest loads; a kernel that has one built in, or lacks it, gives no file of it.
+const MODULES: [&str; 7] = ["nvme", "ext4", "xfs", "btrfs", "dm-mod", "dm-delay", "dm-flakey"];
+/// Says in the cache which they were.
+const LIST: &str = "list";
 /// The packages that make up a kernel; newer ones split it.
 const PARTS: [&str; 4] = ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"];
 
@@ -38,12 +40,14 @@ impl Kernel {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory has a parent");
         let directory = target.join("kernels").join(self.name);
         let fetched = Fetched { image: directory.join("vmlinuz"), modules: directory.join("modules") };
-        // The image is put there last.
-        if !fetched.image.exists() {
+        let kept = fs::read_to_string(directory.join(LIST)).unwrap_or_default();
+        if kept != MODULES.join("\n") {
             let _ = fs::remove_dir_all(&directory);
             fs::create_dir_all(directory.join("apt/lists/partial")).expect("make the cache");
             self.download(&directory)?;
             keep(&directory, &fetched);
+            // Last of all.
+            fs::write(directory.join(LIST), MODULES.join("\n")).expect("write the list of modules");
         }
         Ok(fetched)
     }
@@ -137,7 +141,8 @@ fn keep(directory: &Path, fetched: &Fetched) {
     for module in MODULES {
         let mut command = Command::new("modprobe");
         command.arg("--dirname").arg(&root).args(["--set-version", &version, "--show-depends", module]);
-        for line in run(&mut command).lines() {
+        let listed = command.output().expect("start modprobe");
+        for line in String::from_utf8_lossy(&listed.stdout).lines() {
             let Some(file) = line.strip_prefix("insmod ").map(|file| PathBuf::from(file.trim())) else { continue };
             if !kept.contains(&file) {
                 unpack(&file, &fetched.modules.join(format!("{:02}", kept.len())));

@@ -10,12 +10,16 @@ use std::time::Duration;
 
 use super::image::MODULES;
 use super::jobs::JOBS;
+use super::support::scratch::Format;
 use super::support::wait_for;
 
 /// The variable that holds a job's name.
 pub const JOB: &str = "FSYNCSCOPE_GUEST_JOB";
 /// The test that is /init.
 pub const ENTRY: &str = "guest::entry";
+/// The disks with a filesystem, by serial number.
+pub const DISKS: [(&str, Format); 4] =
+    [("ext4", Format::Ext4), ("bare", Format::Ext4WithoutJournal), ("xfs", Format::Xfs), ("btrfs", Format::Btrfs)];
 /// Serial number of the disk that takes what was found.
 pub const ANSWER: &str = "answer";
 /// Some kernels look for NVMe disks while the first process runs already.
@@ -30,6 +34,7 @@ fn entry() {
     for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         mount(kind, kind, Path::new(place));
     }
+    mount("tracefs", "tracefs", Path::new("/sys/kernel/tracing"));
     mount("securityfs", "securityfs", Path::new("/sys/kernel/security"));
     mount("cgroup2", "cgroup2", Path::new("/sys/fs/cgroup"));
     load_modules();
@@ -41,20 +46,29 @@ fn entry() {
     unsafe { libc::reboot(libc::RB_AUTOBOOT) };
 }
 
-/// Mounts a disk by its serial number, which is the name of its filesystem too, and gives the place.
+/// Mounts the disk of a serial number, and gives the place.
 pub fn mount_disk(serial: &str) -> PathBuf {
+    let (_, format) = DISKS.into_iter().find(|(name, _)| *name == serial).expect("the disk has a filesystem");
     let place = Path::new("/").join(serial);
     fs::create_dir(&place).expect("make a place for a disk");
-    mount(&disk(serial).to_string_lossy(), serial, &place);
+    mount(&disk(serial).to_string_lossy(), format.kernel_name(), &place);
     place
 }
 
-fn mount(what: &str, kind: &str, place: &Path) {
+/// Mounts what is named, as a filesystem of this kind.
+pub fn mount(what: &str, kind: &str, place: &Path) {
     let word = |text: &str| CString::new(text).expect("no zero byte");
     let (what, kind, target) = (word(what), word(kind), word(&place.to_string_lossy()));
     // SAFETY: the words end with a zero and outlive the call.
     let result = unsafe { libc::mount(what.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     assert_eq!(result, 0, "mount {what:?} at {}: {}", place.display(), std::io::Error::last_os_error());
+}
+
+pub fn unmount(place: &Path) {
+    let place = CString::new(place.to_string_lossy().as_bytes()).expect("no zero byte");
+    // SAFETY: the word ends with a zero and outlives the call.
+    let result = unsafe { libc::umount2(place.as_ptr(), 0) };
+    assert_eq!(result, 0, "unmount {place:?}: {}", std::io::Error::last_os_error());
 }
 
 fn load_modules() {

@@ -1,5 +1,5 @@
-//! What the guest boots from: one archive in memory that holds the test program as /init, the agent at its own path, and
-//! the libraries that both need, with a kernel's modules behind it.
+//! What the guest boots from: one archive in memory that holds the test program as /init, the agent at its own path,
+//! dmsetup and the libraries that they need, with a kernel's modules behind it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::fetch::Fetched;
-use super::support::run;
+use super::support::{find, run};
 
 /// Where the guest finds the modules.
 pub const MODULES: &str = "/modules";
@@ -24,7 +24,10 @@ pub fn make(kernel: &Fetched, directory: &Path) -> PathBuf {
     let agent = PathBuf::from(env!("CARGO_BIN_EXE_fsyncscope"));
     strip(&test, &tree.join("init"));
     strip(&agent, &inside(&tree, &agent));
-    let libraries: BTreeSet<PathBuf> = [&test, &agent].into_iter().flat_map(|program| libraries(program)).collect();
+    let mapper = find("dmsetup").expect("the machine has looked for it");
+    fs::copy(&mapper, inside(&tree, &mapper)).expect("copy a program");
+    let libraries: BTreeSet<PathBuf> =
+        [&test, &agent, &mapper].into_iter().flat_map(|program| libraries(program)).collect();
     for library in libraries {
         fs::copy(&library, inside(&tree, &library)).expect("copy a library");
     }

@@ -12,8 +12,11 @@ use fsyncscope::kernel::capability::Capability;
 use serde_json::{Value, json};
 
 use super::guest::{disk, mount_disk};
+use super::passage::Passage;
+use super::stacks;
 use super::support::agent::Agent;
 use super::support::journal::{Durability, Workload};
+use super::support::scratch::Format;
 use super::support::wait_for;
 
 pub struct Job {
@@ -30,7 +33,29 @@ pub const MANY_SYNCS: Job = Job { name: "many-syncs", writes_a_second: 1000, run
 pub const FEW_SYNCS: Job = Job { name: "few-syncs", writes_a_second: 100, run: || journals(FEW) };
 pub const REQUESTS: Job = Job { name: "requests", writes_a_second: 400, run: requests };
 pub const PRIVILEGES: Job = Job { name: "privileges", writes_a_second: 1000, run: privileges };
-pub const JOBS: [Job; 4] = [MANY_SYNCS, FEW_SYNCS, REQUESTS, PRIVILEGES];
+pub const DOORS: Job = Job { name: "doors", writes_a_second: 0, run: || ALL_DOORS.go() };
+pub const NEW_DOORS: Job = Job { name: "new-doors", writes_a_second: 0, run: || NEW_DOORS_OF_TWO.go() };
+pub const OLD_DOORS: Job = Job { name: "old-doors", writes_a_second: 0, run: || DOORS_OF_5_10.go() };
+pub const STACKS: Job = Job { name: "stacks", writes_a_second: 400, run: stacks::go };
+pub const JOBS: [Job; 8] = [MANY_SYNCS, FEW_SYNCS, REQUESTS, PRIVILEGES, DOORS, NEW_DOORS, OLD_DOORS, STACKS];
+
+const ALL_DOORS: Passage = Passage {
+    formats: &[Format::Ext4, Format::Ext4WithoutJournal, Format::Xfs, Format::Btrfs],
+    count: 17,
+    closed: &[],
+    unseen: &[],
+    system_calls: true,
+};
+const NEW_DOORS_OF_TWO: Passage = Passage { formats: &[Format::Ext4, Format::Btrfs], ..ALL_DOORS };
+/// A ring that a kernel thread empties takes only files that were registered with it there.
+const DOORS_OF_5_10: Passage = Passage {
+    formats: &[Format::Ext4],
+    count: 17,
+    // The others' syncs are told there as those of io_uring's workers.
+    closed: &["io_uring_sqpoll", "io_uring", "io_uring_linked"],
+    unseen: &["aio_fsync", "aio_fdsync", "syncfs", "sync"],
+    system_calls: false,
+};
 
 const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
 const WAYS: [(&str, Durability); 3] =

@@ -12,14 +12,25 @@ use super::fetch::Kernel;
 use super::jobs::Job;
 use super::support::process::Process;
 use super::support::scratch::Scratch;
-use super::support::{missing, run, skipped};
+use super::support::{missing, skipped};
 use super::{guest, image};
 
 /// A boot takes 5 to 8 s where the machine is idle, and a job of some thousand syncs a minute; beside two busy loops on two
 /// processors, more than four.
 const JOB_TAKES_AT_MOST: Duration = Duration::from_secs(600);
-const TOOLS: [&str; 9] =
-    ["qemu-system-x86_64", "apt-get", "dpkg", "modprobe", "cpio", "xz", "strip", "mkfs.ext4", "mkfs.xfs"];
+const TOOLS: [&str; 11] = [
+    "qemu-system-x86_64",
+    "apt-get",
+    "dpkg",
+    "modprobe",
+    "cpio",
+    "xz",
+    "strip",
+    "dmsetup",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "mkfs.btrfs",
+];
 /// A panic of the test program, and what libtest says after it.
 const CONSOLE_LINES: usize = 40;
 /// Room for what a job found, in MiB.
@@ -64,18 +75,11 @@ fn end_of(console: &str) -> String {
 
 /// The disks of the guest, as files named after the serial numbers by which it finds them.
 fn make_disks(scratch: &Scratch) {
-    let sized = |name: &str, mib: u64| {
-        let file = File::create(scratch.join(name)).expect("make a disk");
-        file.set_len(mib << 20).expect("size a disk");
-    };
-    sized("ext4", 128);
-    // Lazy initialisation would write in the background.
-    let eager = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-    run(Command::new("mkfs.ext4").args(eager).arg(scratch.join("ext4")));
-    // The smallest that its tools make has 300 MiB.
-    sized("xfs", 320);
-    run(Command::new("mkfs.xfs").arg("-q").arg(scratch.join("xfs")));
-    sized(guest::ANSWER, ANSWER_MIB);
+    for (serial, format) in guest::DISKS {
+        format.make(&scratch.join(serial), format.mebibytes());
+    }
+    let answer = File::create(scratch.join(guest::ANSWER)).expect("make a disk");
+    answer.set_len(ANSWER_MIB << 20).expect("size a disk");
 }
 
 /// Starts QEMU.
@@ -96,7 +100,8 @@ fn start(image: &Path, archive: &Path, scratch: &Scratch, job: &Job) -> Process 
     command.arg("-append").arg(words);
     // A disk in memory is done before the emulated processor has gone to sleep.
     let slow = format!(",throttling.iops-write={}", job.writes_a_second);
-    for (serial, more) in [("ext4", slow.as_str()), ("xfs", &slow), (guest::ANSWER, "")] {
+    let disks = guest::DISKS.map(|(serial, _)| (serial, slow.as_str()));
+    for (serial, more) in disks.into_iter().chain([(guest::ANSWER, "")]) {
         // The host's own disk is not to be flushed: other tests trace it.
         let file = scratch.join(serial).display().to_string();
         command.args(["-drive", &format!("id={serial},file={file},format=raw,if=none,cache=unsafe{more}")]);

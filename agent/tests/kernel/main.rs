@@ -11,21 +11,26 @@ mod guest;
 mod image;
 mod jobs;
 mod machine;
+mod passage;
 mod proof;
+mod stacks;
 
 use fetch::Kernel;
 use machine::answer;
 use proof::Expected;
 
-/// Debian's cloud flavour has ext4 and NVMe built in and XFS as a module, to which no typed program can be attached.
+/// Debian's cloud flavour has ext4 and NVMe built in and XFS and btrfs as modules, to which no typed program can be attached.
 const CLOUD_6_1: Kernel = Kernel { name: "6.1-cloud", suite: "bookworm", package: "linux-image-cloud-amd64" };
-const CLOUD: Expected =
-    Expected { raw: &["xfs_dir_fsync", "xfs_file_fsync", "xfs_fs_sync_fs"], missing: BTRFS, system_calls: true };
-/// Its module is not loaded.
-const BTRFS: &[&str] = &["btrfs_sync_file", "btrfs_sync_fs"];
-/// In its generic flavour all three are modules.
+const CLOUD: Expected = Expected {
+    raw: &["btrfs_sync_file", "btrfs_sync_fs", "xfs_dir_fsync", "xfs_file_fsync", "xfs_fs_sync_fs"],
+    missing: &[],
+    system_calls: true,
+};
+/// In its generic flavour all four are modules.
 const GENERIC: Expected = Expected {
     raw: &[
+        "btrfs_sync_file",
+        "btrfs_sync_fs",
         "ext4_sync_file_enter",
         "ext4_sync_file_exit",
         "ext4_sync_fs",
@@ -38,10 +43,11 @@ const GENERIC: Expected = Expected {
         "xfs_file_fsync",
         "xfs_fs_sync_fs",
     ],
-    missing: BTRFS,
+    missing: &[],
     system_calls: true,
 };
 const CLOUD_5_10: Kernel = Kernel { name: "5.10-cloud", suite: "bullseye", package: "linux-image-cloud-amd64" };
+const CLOUD_6_12: Kernel = Kernel { name: "6.12-cloud", suite: "trixie", package: "linux-image-cloud-amd64" };
 /// Typed programs know the current task since 5.11, and modules have types since then.
 const BEFORE_5_11: Expected = Expected {
     raw: &[
@@ -75,7 +81,7 @@ kernels! {
     a_6_1_generic_kernel =>
         Kernel { name: "6.1-generic", suite: "bookworm", package: "linux-image-amd64" }, GENERIC;
     a_6_12_cloud_kernel =>
-        Kernel { name: "6.12-cloud", suite: "trixie", package: "linux-image-cloud-amd64" }, CLOUD;
+        CLOUD_6_12, CLOUD;
 }
 
 #[test]
@@ -103,4 +109,28 @@ fn a_6_1_cloud_kernel_needs_no_more_privileges() {
 fn a_5_10_cloud_kernel_needs_one_privilege_more() {
     let Some(found) = answer(&CLOUD_5_10, &jobs::PRIVILEGES) else { return };
     proof::maps_need_locked_memory(&found);
+}
+
+#[test]
+fn every_door_of_6_1_is_counted() {
+    let Some(found) = answer(&CLOUD_6_1, &jobs::DOORS) else { return };
+    proof::every_door_is_counted(&found);
+}
+
+#[test]
+fn every_door_of_6_12_is_counted() {
+    let Some(found) = answer(&CLOUD_6_12, &jobs::NEW_DOORS) else { return };
+    proof::every_door_is_counted(&found);
+}
+
+#[test]
+fn every_door_of_5_10_is_counted_or_known_to_be_unseen() {
+    let Some(found) = answer(&CLOUD_5_10, &jobs::OLD_DOORS) else { return };
+    proof::every_door_is_counted(&found);
+}
+
+#[test]
+fn a_6_1_cloud_kernel_opens_the_device_mapper() {
+    let Some(found) = answer(&CLOUD_6_1, &jobs::STACKS) else { return };
+    proof::stacks_are_opened(&found);
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::support::agent::field::{duration_ns, number, parts, text};
+use super::stacks;
+use super::support::agent::field::{duration_ns, number, part_ns, parts, text};
 use super::support::verdict::assert_whole;
 
 /// What a kernel gives to the agent.
@@ -112,6 +113,62 @@ pub fn little_is_unexplained(found: &Value) {
     let (ext4, xfs) = (share("ext4"), share("xfs"));
     eprintln!("unexplained of the time waited: {:.2} % on ext4, {:.1} % on xfs", ext4 * 100.0, xfs * 100.0);
     assert!(ext4 < 0.05 && xfs < 0.3);
+}
+
+/// Each call of each door is told once and right, and its duration is the client's own.
+pub fn every_door_is_counted(found: &Value) {
+    let mut wrong = Vec::new();
+    for on in list(found, "found") {
+        let disk = text(on, "/disk");
+        eprintln!("{disk}: {} of {} records, {} s", on["told"], on["owed"], on["seconds"]);
+        wrong.extend(list(on, "wrong").iter().map(|sentence| format!("{disk}: {sentence}")));
+        for row in list(on, "distances") {
+            let line = format!("{disk} {:24} {}", text(row, "/cell"), text(row, "/distance"));
+            eprintln!("{line}");
+            if row["allowed"] != true {
+                wrong.push(format!("durations lie too far apart: {line}"));
+            }
+        }
+        wrong
+            .extend(list(on, "said").iter().filter(|_| on["owed"] != on["told"]).map(|line| format!("{disk}: {line}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The time of a device that has no requests of its own is that of the disk below, and its own delay.
+pub fn stacks_are_opened(found: &Value) {
+    for stack in list(found, "stacks") {
+        let name = format!("{} on {}", text(stack, "/target"), text(stack, "/disk"));
+        let of = |thread: &str| -> Vec<&Value> {
+            let own = |sync: &&Value| sync["thread"]["name"] == thread && sync["open"] == Value::Bool(false);
+            list(stack, "syncs").iter().filter(own).collect()
+        };
+        let syncs = of("journal");
+        let sum = |names: &[&str]| -> u64 {
+            syncs.iter().copied().flat_map(parts).filter(|(part, _)| names.contains(part)).map(|(_, ns)| ns).sum()
+        };
+        let whole: u64 = syncs.iter().copied().map(duration_ns).sum();
+        let [unexplained, upper] = [sum(&["remainder"]), sum(&["device"])].map(|ns| ns as f64 / whole as f64);
+        let below = sum(&["lower_device", "journal_lower_device"]) as f64 / whole as f64;
+        eprintln!("{name}: {upper:.3} with the mapper, {below:.3} with the disk below, {unexplained:.3} unexplained");
+        assert_eq!(syncs.len(), list(stack, "book").len(), "{name}");
+        assert!(unexplained < 0.2, "{name}");
+        if stack["target"] == "delay" {
+            let held = |sync: &&&Value| part_ns(sync, "device") >= stacks::DELAY_MS * 1_000_000;
+            let held = syncs.iter().filter(held).count();
+            assert!(held * 4 > syncs.len() * 3, "{name}: the delay is seen in {held} syncs only");
+        } else {
+            assert!(below > 0.1, "{name}");
+        }
+        // A journal that was aborted makes its filesystem read-only, before the sync or in it.
+        let word = match number(&stack["failed"][0], "/2") as i32 {
+            libc::EIO => "EIO",
+            libc::EROFS => "EROFS",
+            error => panic!("{name}: the journal ended with {error}"),
+        };
+        let told = of("failing").into_iter().all(|sync| sync["result"] == word);
+        assert!(told, "{name}: {:?} for {word}", of("failing"));
+    }
 }
 
 /// Requests, bytes and flushes are those that the kernel counts, and none is left in flight.

@@ -21,6 +21,31 @@ pub struct Account {
     pub book: Vec<Entry>,
 }
 
+/// What a kernel tells of a filesystem's syncs.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    pub format: Format,
+    /// In which system call a sync runs. Without it there are only two words for syncs of files.
+    pub system_calls: bool,
+    /// Doors whose syncs are not seen there.
+    pub unseen: &'static [&'static str],
+}
+
+impl Told {
+    /// By kernels that tell all.
+    pub fn by_newest(format: Format) -> Self {
+        Self { format, system_calls: true, unseen: &[] }
+    }
+
+    fn word(self, call: &Call) -> &'static str {
+        match call.word {
+            "o_dsync" | "msync" if !self.system_calls => "fdatasync",
+            "o_sync" | "sync_file_range" | "fadvise" if !self.system_calls => "fsync",
+            word => word,
+        }
+    }
+}
+
 /// What a record must say, beside what its entry says.
 struct Owed<'a> {
     entry: &'a Entry,
@@ -64,9 +89,14 @@ pub struct Distance {
 impl Distance {
     /// Within 20 us and 2 % at the median, and seen to their ends as a rule.
     pub fn is_allowed(&self) -> bool {
+        self.is_within(20_000)
+    }
+
+    /// The same within another time and 2 %.
+    pub fn is_within(&self, ns: u64) -> bool {
         let Self { span, calls, unseen, median_ns, book_ns, .. } = self;
         let seen = unseen * 2 < *calls;
-        seen && (*span == Span::Within || *median_ns <= 20_000 + book_ns / 50)
+        seen && (*span == Span::Within || *median_ns <= ns + book_ns / 50)
     }
 }
 
@@ -86,11 +116,14 @@ impl Account {
     }
 
     /// How many records are owed.
-    pub fn owed(&self) -> usize {
-        self.book.iter().map(|entry| self.owed_for(entry).len()).sum()
+    pub fn owed(&self, told_by: Told) -> usize {
+        self.book.iter().map(|entry| self.owed_for(entry, told_by).len()).sum()
     }
 
-    fn owed_for<'a>(&self, entry: &'a Entry) -> Vec<Owed<'a>> {
+    fn owed_for<'a>(&self, entry: &'a Entry, told_by: Told) -> Vec<Owed<'a>> {
+        if told_by.unseen.contains(&self.client.door.as_str()) {
+            return Vec::new();
+        }
         let call = &Door::named(&self.client.door).calls[entry.call];
         match call.about {
             About::Files | About::Directory => {
@@ -101,7 +134,7 @@ impl Account {
     }
 
     /// Compares all records of the client's process with its book.
-    pub fn compare(&self, syncs: &[Value], device: (u32, u32), format: Format) -> (Faults, Vec<Distance>) {
+    pub fn compare(&self, syncs: &[Value], device: (u32, u32), told_by: Told) -> (Faults, Vec<Distance>) {
         let mut faults = Faults::default();
         for entry in self.book.iter().filter(|entry| entry.error != 0) {
             faults.add("calls of the client that failed", || format!("{entry:?}"));
@@ -121,20 +154,20 @@ impl Account {
             let mut told = told.remove(&key).unwrap_or_default();
             told.sort_by_key(|sync| field::number(sync, "/time_unix_ns"));
             let entries: Vec<&Entry> = self.book.iter().filter(|entry| writer(entry) == key).collect();
-            let owed: Vec<Owed> = entries.iter().flat_map(|entry| self.owed_for(entry)).collect();
+            let owed: Vec<Owed> = entries.iter().flat_map(|entry| self.owed_for(entry, told_by)).collect();
             if owed.len() != told.len() {
                 let last = || told.last().map_or_else(|| "none is told".to_owned(), ToString::to_string);
                 faults.add(format!("{} records of {} in a thread", told.len(), owed.len()), last);
                 continue;
             }
             for (owed, sync) in owed.iter().zip(&told) {
-                self.check(owed, sync, device, format, &mut faults);
+                self.check(owed, sync, device, told_by, &mut faults);
             }
             let mut told = told.into_iter();
             for entry in entries {
-                let records = self.owed_for(entry).len();
+                let records = self.owed_for(entry, told_by).len();
                 // All of them first: a sum ends at the first whose end was not seen.
-                let ends = Door::named(&self.client.door).calls[entry.call].tells_end(format);
+                let ends = Door::named(&self.client.door).calls[entry.call].tells_end(told_by.format);
                 // One that is followed by another of the same call ends where that begins.
                 let seen = |(number, sync)| seen_ns(sync, ends || number + 1 < records, asker);
                 let own: Vec<Option<u64>> = told.by_ref().take(records).enumerate().map(seen).collect();
@@ -152,7 +185,8 @@ impl Account {
         (faults, calls.map(of).filter(|distance| distance.calls > 0).collect())
     }
 
-    fn check(&self, owed: &Owed, sync: &Value, device: (u32, u32), format: Format, faults: &mut Faults) {
+    fn check(&self, owed: &Owed, sync: &Value, device: (u32, u32), told_by: Told, faults: &mut Faults) {
+        let format = told_by.format;
         let Owed { entry, call, known } = owed;
         let mut demand = |holds: bool, kind: &str| {
             if !holds {
@@ -169,7 +203,7 @@ impl Account {
         let word = field::text(sync, "/operation");
         // The event of XFS does not say whether only data must be durable, which tells the two kinds of writes apart.
         let unsure = format == Format::Xfs && call.word == "o_dsync" && word == "o_sync";
-        demand(word == call.word || unsure, &format!("called {word}"));
+        demand(word == told_by.word(call) || unsure, &format!("called {word}"));
         let has_file = matches!(call.about, About::Files | About::Directory);
         let result = if call.tells_end(format) && has_file { Value::from(0) } else { Value::Null };
         demand(sync["result"] == result, "another result");

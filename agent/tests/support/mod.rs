@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod manifest;
 pub mod mapping;
 pub mod mariadb;
+pub mod matrix;
 pub mod means;
 pub mod metrics;
 pub mod oracle;

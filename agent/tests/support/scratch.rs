@@ -37,7 +37,7 @@ impl Format {
         matches!(self, Self::Ext4 | Self::Ext4WithoutJournal)
     }
 
-    fn program(self) -> &'static str {
+    pub fn program(self) -> &'static str {
         match self {
             Self::Ext4 | Self::Ext4WithoutJournal => "mkfs.ext4",
             Self::Xfs => "mkfs.xfs",
@@ -55,12 +55,19 @@ impl Format {
         }
     }
 
-    fn kernel_name(self) -> &'static str {
+    /// The name by which the kernel mounts it.
+    pub fn kernel_name(self) -> &'static str {
         match self {
             Self::Ext4 | Self::Ext4WithoutJournal => "ext4",
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
         }
+    }
+
+    /// Makes one in a file, all of it.
+    pub fn make(self, image: &Path, mebibytes: u64) {
+        fs::File::create(image).and_then(|file| file.set_len(mebibytes << 20)).expect("create the image");
+        run(Command::new(find(self.program()).expect("checked by missing")).args(self.arguments()).arg(image));
     }
 
     /// Why this filesystem cannot be made here, or nothing.
@@ -187,8 +194,7 @@ impl LoopFs {
     fn from_image(scratch: &Scratch, name: &str, format: Format, mebibytes: u64, image: PathBuf) -> Self {
         let mount = scratch.join(name);
         fs::create_dir(&mount).expect("create the mount point");
-        fs::File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("create the image");
-        run(Command::new(find(format.program()).expect("checked by missing")).args(format.arguments()).arg(&image));
+        format.make(&image, mebibytes);
         let device = attach(&image);
         let number = fs::metadata(&device).expect("look at the loop device").rdev();
         let (major, minor) = (libc::major(number), libc::minor(number));

@@ -58,7 +58,7 @@ pub fn master(task: Object) -> Object {
         return task;
     }
     let worker = io_worker(task);
-    let asker = peek!(peek!(worker, io_worker_queue: Object), io_queue_task: Object);
+    let asker = peek!(io_queue(worker), io_queue_task: Object);
     if worker.is_null() || asker.is_null() { task } else { asker }
 }
 
@@ -67,9 +67,23 @@ pub fn master(task: Object) -> Object {
 fn io_worker(task: Object) -> Object {
     let known = offset!(task_worker_private) != ABSENT
         && offset!(io_worker_work) != ABSENT
-        && offset!(io_worker_queue) != ABSENT
+        && (offset!(io_worker_queue) != ABSENT || has_node())
         && offset!(io_queue_task) != ABSENT;
     if known { peek!(task, task_worker_private: Object) } else { core::ptr::null() }
+}
+
+/// The queue that a worker of io_uring's serves: known to itself, or to what it keeps of its NUMA node.
+#[inline(always)]
+fn io_queue(worker: Object) -> Object {
+    if has_node() {
+        return peek!(peek!(worker, io_worker_node: Object), io_node_queue: Object);
+    }
+    peek!(worker, io_worker_queue: Object)
+}
+
+#[inline(always)]
+fn has_node() -> bool {
+    offset!(io_worker_node) != ABSENT && offset!(io_node_queue) != ABSENT
 }
 
 /// What a kernel worker does now.

@@ -9,7 +9,7 @@ use fsyncscope_ebpf::settings::Counter;
 use fsyncscope_ebpf::slot::{Disk, Flush, PREFLUSH, Request, Role, Slot, Submitter};
 
 use super::clock::{Cut, add_difference};
-use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, slot_of};
+use super::maps::{COMPLETED, LOWER_DISK, REQUEST, disk, emit, hands_down_to, slot_of, with_requests};
 use super::memory::{Memory, Object, current_tid, field, function, offset, peek, setting};
 use super::{names, sync};
 
@@ -34,6 +34,8 @@ struct Found {
     request: *const Request,
     /// Index of the request's disk plus one.
     disk: u32,
+    /// What the time before the request is.
+    before: Part,
     legs: [Flush; 2],
 }
 
@@ -59,7 +61,8 @@ pub fn explain<M: Memory>(index: u32, slot: &mut Slot, now: u64, task: Object) {
 #[inline(always)]
 fn attribute(slot: &mut Slot, now: u64, waker: &Waker) -> Found {
     let mut cut = Cut { hands: &raw mut slot.hands, reached_ns: slot.since_ns, end_ns: now };
-    let mut found = Found { part: Part::Unlinked, request: NONE, disk: 0, legs: [Flush::default(); 2] };
+    let mut found =
+        Found { part: Part::Unlinked, request: NONE, disk: 0, before: Part::BeforeSubmit, legs: [Flush::default(); 2] };
     let helper = slot_of(waker.tid);
     completed_here(slot, now, waker.tid, &mut found);
     if let Some((index, helper)) = &helper
@@ -91,24 +94,27 @@ fn attribute(slot: &mut Slot, now: u64, waker: &Waker) -> Found {
 }
 
 /// The request whose completion is waking the task: the last one on this CPU, if the same task was interrupted by it,
-/// it is recent, ended inside the wait and belongs to a disk of the task's filesystem.
+/// it is recent, ended inside the wait and belongs to a disk of the task's filesystem, or to one below that has no requests
+/// of its own.
 #[inline(always)]
 fn completed_here(slot: &Slot, now: u64, waker_tid: u32, found: &mut Found) {
     let Some(last) = COMPLETED.get_ptr_mut(0) else { return };
     // SAFETY: this CPU's own element.
     let last = unsafe { &*last };
-    let fits = last.done_ns >= slot.since_ns
-        && last.tid == waker_tid
-        && now - last.done_ns <= COMPLETION_NS
-        && last.disk != 0
-        && (last.disk == slot.disk || last.disk == slot.log_disk);
+    let fits =
+        last.done_ns >= slot.since_ns && last.tid == waker_tid && now - last.done_ns <= COMPLETION_NS && last.disk != 0;
+    let is_own = last.disk == slot.disk || last.disk == slot.log_disk;
     if fits
+        && (is_own || hands_down_to(slot.disk, last.disk))
         && last.entry < REQUESTS
         && let Some(tracked) = REQUEST.get_ptr(last.entry)
     {
         // SAFETY: a map value. Its entry is taken again only by a request that starts, which this CPU does later.
         found.request = unsafe { &raw const (*tracked).request };
         found.disk = last.disk;
+        if !is_own {
+            found.before = Part::Device;
+        }
     }
 }
 
@@ -134,7 +140,9 @@ fn cut_by_request(cut: &mut Cut, found: &mut Found, until_ns: u64) {
         flushes = disk.flushed != 0;
     }
     let [before, after] = &found.legs;
-    cut.advance(request.allocated_ns, Part::BeforeSubmit);
+    // A throttle holds it before the upper disk has it.
+    let throttled = request.submitter == Submitter::Throttle as u16;
+    cut.advance(request.allocated_ns, if throttled { Part::BeforeSubmit } else { found.before });
     flush(cut, before);
     // A request that wants a flush before its data, and of which none is known, was not only in line.
     let unknown = request.command & PREFLUSH != 0 && before.done_ns == 0 && flushes;
@@ -183,9 +191,13 @@ pub fn flush_legs(disk: &Disk, request: &Request, legs: &mut [Flush; 2]) {
 #[inline(always)]
 fn cut_by_worker(slot: &Slot, cut: &mut Cut, now: u64, worker: Option<&Slot>, found: &mut Found) {
     let from = slot.since_ns;
+    found.disk = with_requests(slot.disk);
+    if found.disk != slot.disk {
+        found.before = Part::Device;
+    }
     if slot.own.done_ns >= from && slot.own.done_ns <= now {
         found.request = &raw const slot.own;
-    } else if let Some(disk) = disk(slot.disk.wrapping_sub(1)) {
+    } else if let Some(disk) = disk(found.disk.wrapping_sub(1)) {
         let mut back = 1;
         while back <= SEARCHED {
             let candidate = &disk.recent[disk.completed.wrapping_sub(back) as usize & (RECENT - 1)];
@@ -200,7 +212,6 @@ fn cut_by_worker(slot: &Slot, cut: &mut Cut, now: u64, worker: Option<&Slot>, fo
             back += 1;
         }
     }
-    found.disk = slot.disk;
     let mut until_worker = Part::Unlinked;
     if !found.request.is_null() {
         // SAFETY: points into a map value that lives as long as the map.

@@ -39,6 +39,9 @@ pub static DISK: Array<Disk> = Array::with_max_entries(DISKS, 0);
 /// Index plus one of the disk below each disk, 0 for none; the agent fills it.
 #[map]
 pub static LOWER_DISK: Array<u32> = Array::with_max_entries(DISKS, 0);
+/// All disks below a disk, at any depth: a bit for the index of each.
+#[map]
+pub static BELOW: Array<u64> = Array::with_max_entries(DISKS, 0);
 /// Free disks; the agent fills it before anything is attached.
 #[map]
 pub static FREE_DISK: Stack<u32> = Stack::with_max_entries(DISKS_LOWER, 0);
@@ -174,6 +177,26 @@ pub fn slot_of(tid: u32) -> Option<(u32, &'static mut Slot)> {
 pub fn disk(index: u32) -> Option<&'static mut Disk> {
     // SAFETY: disks live as long as the map; counters are added to atomically, the rest is evidence that may be torn.
     DISK.get_ptr_mut(index).map(|disk| unsafe { &mut *disk })
+}
+
+/// Whether a disk has no requests of its own, both as indices plus one, and another lies below it: what it is given goes
+/// down in requests of that one, whose completion wakes who waits for the upper one.
+#[inline(always)]
+pub fn hands_down_to(upper: u32, lower: u32) -> bool {
+    let place = upper.wrapping_sub(1);
+    let is_bare = disk(place).is_some_and(|disk| disk.completed == 0);
+    is_bare && BELOW.get(place).is_some_and(|below| *below >> (lower.wrapping_sub(1) & (u64::BITS - 1)) & 1 != 0)
+}
+
+/// The disk that has the requests of a disk, both as indices plus one: itself, or if it has none the one right below it.
+#[inline(always)]
+pub fn with_requests(index: u32) -> u32 {
+    let place = index.wrapping_sub(1);
+    let is_bare = disk(place).is_some_and(|disk| disk.completed == 0);
+    match LOWER_DISK.get(place) {
+        Some(lower) if is_bare && *lower != 0 => *lower,
+        _ => index,
+    }
 }
 
 /// Adds to a number that other CPUs add to as well.
