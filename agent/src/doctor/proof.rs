@@ -4,6 +4,8 @@ use super::canary::{Evidence, Flight, Ground, Journal, Place};
 use crate::probes::shown::{Act, Shown};
 use crate::probes::table::Attached;
 
+const SILENT: &str = "no sync of the canary was told, so nothing else can be";
+
 /// What is known of an attached probe, the weakest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proof {
@@ -99,15 +101,14 @@ fn by_runs(attached: &Attached, shown: Shown, evidence: &Evidence) -> Option<Str
 }
 
 fn lack(shown: Shown, place: &Place, evidence: &Evidence) -> Proof {
-    if let Shown::Act(act, _) | Shown::RunsIn(act) = shown {
-        return lack_of(act, matches!(shown, Shown::RunsIn(_)), evidence);
-    }
     match shown {
+        Shown::RunsIn(act) => lack_of(act, true, evidence),
+        Shown::Act(act, _) if evidence.told > 0 => lack_of(act, false, evidence),
         Shown::Sync(_) | Shown::SyncStart(_) => Proof::Failed(format!("0 of {} syncs told", evidence.made)),
         Shown::Commit if place.journal == Journal::Absent => {
             Proof::Untried(format!("this {} has no such journal", place.filesystem))
         }
-        _ if evidence.told == 0 => Proof::Untried("no sync of the canary was told, so nothing else can be".into()),
+        _ if evidence.told == 0 => Proof::Untried(SILENT.into()),
         Shown::WakeUp | Shown::Return if evidence.slept == 0 => Proof::Untried("no sync of the canary slept".into()),
         Shown::Commit => Proof::Failed("the journal's commit was not told".into()),
         Shown::ThreadExit => Proof::Failed("the end of the canary's thread was not told".into()),
@@ -116,7 +117,7 @@ fn lack(shown: Shown, place: &Place, evidence: &Evidence) -> Proof {
         Shown::Transfer => Proof::Failed("no write of the canary was timed".into()),
         Shown::Submitter => Proof::Failed("no write of the canary has a submitter".into()),
         Shown::Return => Proof::Failed("no return to user mode was dated; the C library may not use rseq".into()),
-        Shown::Act(..) | Shown::RunsIn(_) => Proof::Untried("not done".into()),
+        Shown::Act(..) => Proof::Untried(SILENT.into()),
     }
 }
 

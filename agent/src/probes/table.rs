@@ -48,8 +48,8 @@ impl Probe {
 }
 
 impl Probe {
-    /// Place in the table of kernel facts of the row without which it would tell nonsense: its type is in a module, and
-    /// not every kernel describes those.
+    /// Place in the table of kernel facts of the row without which it would tell nonsense, or nothing: not every kernel has
+    /// it, or describes the types of modules.
     pub fn reads(&self) -> Option<usize> {
         let row = |owner, name| Layout::FIELDS.iter().position(|field| field.owner == owner && field.name == name);
         match self.name {
@@ -57,6 +57,8 @@ impl Probe {
             "xfs_fs_sync_fs" => row("xfs_mount", "m_super"),
             "btrfs_sync_file" => row("btrfs_device", "bdev"),
             "btrfs_sync_fs" => row("btrfs_fs_info", "sb"),
+            // Without it nobody knows for whom a worker works (until 5.16).
+            "io_uring_queue_async_work" | "workqueue_queue_work" => row("task_struct", "worker_private"),
             _ => None,
         }
     }

@@ -59,7 +59,15 @@ const BEFORE_5_11: Expected = Expected {
         "sched_waking",
         "writeback_start",
     ],
-    missing: &["btrfs_sync_file", "btrfs_sync_fs", "xfs_dir_fsync", "xfs_file_fsync", "xfs_fs_sync_fs"],
+    missing: &[
+        "btrfs_sync_file",
+        "btrfs_sync_fs",
+        "io_uring_queue_async_work",
+        "workqueue_queue_work",
+        "xfs_dir_fsync",
+        "xfs_file_fsync",
+        "xfs_fs_sync_fs",
+    ],
     system_calls: false,
 };
 
