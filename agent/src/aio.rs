@@ -85,9 +85,15 @@ impl Context {
     fn wait(&self) -> io::Result<()> {
         let mut completion = Completion::default();
         let forever = std::ptr::null_mut::<libc::timespec>();
+        // io_uring's work for this thread interrupts the wait.
         // SAFETY: the kernel writes one completion, which is ours.
-        let result = unsafe { libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, &raw mut completion, forever) };
-        done(result)?;
+        while let Err(error) =
+            done(unsafe { libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, &raw mut completion, forever) })
+        {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
         if completion.result < 0 { Err(io::Error::from_raw_os_error(-completion.result as i32)) } else { Ok(()) }
     }
 }

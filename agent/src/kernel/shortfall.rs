@@ -130,8 +130,8 @@ fn capability(capability: Capability, roots: &Roots) -> Option<Shortfall> {
         Capability::SysAdmin => return None,
         Capability::Syslog => (
             Need::Optional,
-            "kernel functions have no addresses: flusher, throttle and loop device are taken for any worker, and stacks \
-             have no names",
+            "kernel functions have no addresses: flusher, throttle and loop device are taken for any worker, syncs \
+             through Linux AIO are not seen, and stacks have no names",
         ),
         Capability::SysPtrace => (
             Need::Optional,

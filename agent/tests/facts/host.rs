@@ -83,7 +83,8 @@ fn a_missing_capability_says_what_is_lost() {
         missing(&tree),
         [
             "capability SYSLOG is missing: this process does not have it, so kernel functions have no addresses: flusher, \
-             throttle and loop device are taken for any worker, and stacks have no names; add SYSLOG to the capabilities \
+             throttle and loop device are taken for any worker, syncs through Linux AIO are not seen, and stacks have no \
+             names; add SYSLOG to the capabilities \
              of the service or container, or run as root of the host"
         ]
     );
