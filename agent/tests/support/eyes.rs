@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::agent::{Agent, Ended, field};
+use super::matrix;
 use super::oracle::{Oracle, SYNC_CALLS, SYNC_CALLS_AND_WRITES};
 use super::scratch::{Format, LoopFs, Scratch};
 use super::strace::{Call, Trace};
@@ -72,7 +73,7 @@ pub fn both_eyes<B: Broker>(name: &str, mebibytes: u64, start: impl FnOnce(&Scra
     let drift = Drift::start();
     // Nothing is chosen: a record that names another process or file than it should is not to be filtered away.
     // From the broker's first start on: the agent sees how it makes its files and gives them the names that they keep.
-    let agent = Agent::watch(&["--threshold", "0"]);
+    let agent = Agent::watch(&matrix::AGENT);
     let broker = start(&scratch, &disk);
     let pids = broker.pids();
     let traced = if broker.writes_through().is_some() { SYNC_CALLS_AND_WRITES } else { SYNC_CALLS };
