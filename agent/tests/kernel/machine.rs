@@ -85,7 +85,7 @@ fn make_disks(scratch: &Scratch) {
 /// Starts QEMU.
 fn start(image: &Path, archive: &Path, scratch: &Scratch, job: &Job) -> Process {
     let mut command = Command::new("qemu-system-x86_64");
-    let shape = "-nodefaults -no-user-config -display none -no-reboot -M q35 -accel tcg,thread=multi -cpu max -smp 2";
+    let shape = "-nodefaults -no-user-config -display none -no-reboot -M q35 -accel tcg,thread=single -cpu max -smp 2";
     command.args(shape.split(' ')).args(["-m", "1024"]);
     command.arg("-serial").arg(format!("file:{}", scratch.join("console").display()));
     command.arg("-kernel").arg(image).arg("-initrd").arg(archive);
