@@ -109,7 +109,7 @@ pub struct Watch {
     #[arg(long = "for", value_name = "DURATION", value_parser = span, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// End after this many syncs were shown
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub count: Option<u64>,
     /// Show, at the end, this many of the slowest syncs, however fast they were
     #[arg(long, value_name = "N", value_parser = worst, allow_negative_numbers = true, conflicts_with_all = ["threshold", "count"])]
@@ -124,10 +124,10 @@ pub struct Run {
     #[command(flatten)]
     pub tracing: Tracing,
     /// Address of /metrics and /healthz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464", env = "FSYNCSCOPE_LISTEN")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, default_value = "127.0.0.1:9464", env = "FSYNCSCOPE_LISTEN")]
     pub listen: SocketAddr,
     /// Lines of spikes a second at most; more are counted, not printed
-    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = lines, default_value_t = 10, allow_negative_numbers = true)]
     pub lines: u32,
     /// Time for which a thread's series stay after its end, so that a last scrape sees them
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "60s", hide_short_help = true)]
@@ -248,6 +248,22 @@ fn interval(text: &str) -> Result<Duration, String> {
         return Err("a second or more is wanted".into());
     }
     Ok(time)
+}
+
+/// Where to listen.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let wanted = "an address and a port with a colon between are wanted, such as 127.0.0.1:9464 or [::1]:9464";
+    text.parse().map_err(|_| wanted.to_owned())
+}
+
+/// How many.
+fn count(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "a number from 1 on is wanted".into())
+}
+
+/// Lines a second; 0 for none.
+fn lines(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("a number from 0 to {} is wanted", u32::MAX))
 }
 
 /// Each is kept whole until the end.

@@ -6,12 +6,13 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use fsyncscope_ebpf::settings::Counter;
 use serde::Serialize;
 
 use crate::cli;
 use crate::kernel::host::Roots;
+use crate::lines;
 use crate::probes::table::{FLOORS, Floor};
 use crate::probes::{self, Choice, Probes, Usage};
 use crate::start::{Instance, Kernel};
@@ -73,7 +74,7 @@ pub fn cost(options: &cli::Cost) -> anyhow::Result<ExitCode> {
     let cost = measure(&mut probes, options.time);
     drop(probes);
     let shown = if options.json { serde_json::to_string_pretty(&cost)? } else { table::of(&cost) };
-    print(&shown)?;
+    lines::print(&shown)?;
     if cost.syncs > 0 {
         return Ok(ExitCode::SUCCESS);
     }
@@ -83,12 +84,6 @@ pub fn cost(options: &cli::Cost) -> anyhow::Result<ExitCode> {
         cost.seconds
     );
     Ok(ExitCode::from(1))
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    use std::io::Write;
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()).context("writing to stdout")
 }
 
 fn measure(probes: &mut Probes, time: Duration) -> Cost {

@@ -3,7 +3,6 @@
 //! Leaves nothing behind, even if it is killed: the mount lives in a mount namespace of its own, the loop device is
 //! freed with its last user, the image has no name, and the actors die with their parent.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use anyhow::Context;
 use crate::attribution::Explanation;
 use crate::cli::{Actor, Demo, DemoRole, Selectors, Tracing};
 use crate::kernel::host::Roots;
+use crate::lines;
 use crate::report;
 use crate::scratch::{self, Device, Scratch};
 use crate::start::Kernel;
@@ -43,21 +43,21 @@ pub fn demo(options: &Demo) -> anyhow::Result<ExitCode> {
         ..Tracing::default()
     };
     let mut tracer = Tracer::attach(&kernel, &tracing, &roots)?;
-    say(&format!("A journal on {} appends 4 KiB and syncs, again and again.", stage.device()))?;
+    lines::print(&format!("A journal on {} appends 4 KiB and syncs, again and again.", stage.device()))?;
     let mut journal = Acting::start(Actor::Journal, stage.directory())?;
     let quiet = observe(&mut tracer, &mut journal, QUIET, |_| false)?;
-    say(&format!("Alone: {}\n", quiet.all.sentence()))?;
-    say("Now a second process writes another file on the same disk.")?;
+    lines::print(&format!("Alone: {}\n", quiet.all.sentence()))?;
+    lines::print("Now a second process writes another file on the same disk.")?;
     let _writer = Acting::start(Actor::Writer, stage.directory())?;
     let began = Instant::now();
     let disturbed = observe(&mut tracer, &mut journal, options.time.max(DISTURBED), |seen| {
         began.elapsed() >= DISTURBED && seen.blamed.kept().next().is_some()
     })?;
-    say(&format!("Beside the writer: {}\n", disturbed.all.sentence()))?;
+    lines::print(&format!("Beside the writer: {}\n", disturbed.all.sentence()))?;
     let Some(spike) = disturbed.spike() else {
         anyhow::bail!("no sync took 1 ms in {:?}; the disk is too quiet for a demo, try it with --for 2m", options.time)
     };
-    say(&format!(
+    lines::print(&format!(
         "{}\nYour own disk: fsyncscope watch --worst 1 --for 30s",
         report::block(spike, tracer.unix_offset_ns)
     ))?;
@@ -72,11 +72,6 @@ fn set_stage() -> anyhow::Result<Scratch> {
     let device = Device::on_disk(&directory.with_extension("img"), &scratch::EXT4, IMAGE_BYTES)?;
     scratch::memory_over(&parent, DIRECTORY_BYTES)?;
     Scratch::mount(device, &scratch::EXT4, directory)
-}
-
-fn say(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).context("could not write to stdout; keep its reader open")
 }
 
 /// Plays a role until the parent ends.

@@ -12,14 +12,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Disks, Tracing};
 use crate::kernel::host::Roots;
-use crate::lines::reader_is_gone;
+use crate::lines::{CLOSED, reader_is_gone};
 use crate::names::memory;
 use crate::report::{self, DiskReport, Latency};
 use crate::start::{Instance, Kernel};
 use crate::timeline::WrittenBack;
 use crate::tracer::{POLL, Tracer, now_ns};
 
-const CLOSED: &str = "could not write to stdout; keep its reader open, or use --for";
 /// No sync is shown here, so only what hangs for long is worth a detail.
 const THRESHOLD: Duration = Duration::from_secs(3600);
 

@@ -14,6 +14,7 @@ use crate::kernel::capability::Capability;
 use crate::kernel::host::{Host, Lockdown, Roots};
 use crate::kernel::shortfall::{Felt, Need, Shortfall};
 use crate::kernel::symbols::Addresses;
+use crate::lines;
 use crate::probes::table::{self, Attached, State};
 use crate::probes::{self, Choice};
 use crate::start::Kernel;
@@ -144,7 +145,7 @@ pub fn doctor(options: &cli::Doctor) -> anyhow::Result<ExitCode> {
         Err(error) => report.give_up(&error),
     }
     let shown = if options.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) };
-    text::print(&shown)?;
+    lines::print(&shown)?;
     match report.verdict {
         Verdict::Fine => Ok(ExitCode::SUCCESS),
         Verdict::Impaired => Ok(ExitCode::from(1)),

@@ -1,4 +1,4 @@
-//! Lines to stdout that never make the daemon wait: a reader that stalls costs lines, not the daemon's life.
+//! What goes to stdout: a closed one is an error, and a reader that stalls costs the daemon lines, not its life.
 //!
 //! It knows a channel and a thread. It must not know what a line says.
 
@@ -6,7 +6,18 @@ use std::io::Write;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+
 use crate::limits;
+
+/// A reader that is gone, or a file without room, is an error like any other: whoever asked did not get the answer.
+pub const CLOSED: &str = "could not write to stdout; keep its reader open, or give its file more room";
+
+/// Prints a text and sees it out.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()).context(CLOSED)
+}
 
 /// Where lines are put for the thread that writes them.
 pub struct Lines {

@@ -1,13 +1,33 @@
 //! Parses the command line, runs the command, and turns an error into one sentence and exit code 2.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::ensure;
 use clap::Parser;
 use clap::error::ErrorKind;
 use fsyncscope::cli::{Cli, Command};
 use fsyncscope::{cost, demo, disks, doctor, replay, run, watch};
 
 const FAILED: u8 = 2;
+
+/// Stdout was closed when the process began. Before `main`, Rust puts /dev/null in its place, and all that is printed
+/// would be lost without an error.
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Has the C library ask before Rust does.
+#[used]
+// SAFETY: the section holds pointers to functions of this type, which are called once before `main`; this one only asks
+// the kernel and writes an atomic.
+#[unsafe(link_section = ".init_array")]
+static ASK: extern "C" fn() = {
+    extern "C" fn ask() {
+        // SAFETY: the call takes numbers only.
+        let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+        STDOUT_CLOSED.store(flags < 0, Ordering::Relaxed);
+    }
+    ask
+};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -24,6 +44,8 @@ fn main() -> ExitCode {
 }
 
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
+    let closed = STDOUT_CLOSED.load(Ordering::Relaxed);
+    ensure!(!closed, "stdout is closed, so what is found could not be told; redirect it to a file, or to /dev/null");
     match command {
         Command::Watch(options) => runtime()?.block_on(watch::watch(&options)),
         Command::Run(options) => runtime()?.block_on(run::run(&options)),

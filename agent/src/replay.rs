@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
@@ -9,6 +10,7 @@ use anyhow::{Context, anyhow};
 use crate::attribution::explain;
 use crate::cli::Explain;
 use crate::event::Event;
+use crate::lines::CLOSED;
 use crate::timeline::Timeline;
 use crate::{record, report};
 
@@ -17,6 +19,7 @@ pub fn replay(options: &Explain) -> anyhow::Result<ExitCode> {
     let path = options.file.display();
     let file = File::open(&options.file)
         .with_context(|| format!("could not open the recording {path}; name a file that --record wrote"))?;
+    let cut = is_cut(&file);
     let mut events = record::read(BufReader::new(file)).peekable();
     if !matches!(events.peek(), Some(Ok(Event::Start(_)) | Err(_))) {
         anyhow::bail!("could not read {path}: it does not begin as a recording does; name a file that --record wrote");
@@ -26,8 +29,14 @@ pub fn replay(options: &Explain) -> anyhow::Result<ExitCode> {
     let mut shown = 0;
     for text in explanations(events, threshold, options.json) {
         let text = text.map_err(|e| anyhow!("could not read {path}: {e}; name a file that --record wrote"))?;
-        writeln!(out, "{text}").context("could not write to stdout; keep its reader open")?;
+        writeln!(out, "{text}").context(CLOSED)?;
         shown += 1;
+    }
+    if cut {
+        writeln!(
+            std::io::stderr(),
+            "fsyncscope: the recording ends inside a line, and that event is missing: whoever wrote it was killed, or had no room"
+        )?;
     }
     if shown == 0 {
         writeln!(
@@ -36,6 +45,13 @@ pub fn replay(options: &Explain) -> anyhow::Result<ExitCode> {
         )?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the last line has no end. Of what cannot be read, reading says more.
+fn is_cut(file: &File) -> bool {
+    let length = file.metadata().map_or(0, |about| about.len());
+    let mut last = [b'\n'];
+    length > 0 && file.read_exact_at(&mut last, length - 1).is_ok() && last != *b"\n"
 }
 
 /// The text of each slow sync and each open one, in the order of the recording.

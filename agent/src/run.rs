@@ -15,7 +15,7 @@ use crate::attribution::{Breakdown, writeback_reason, writer_class};
 use crate::cli::Run;
 use crate::event::Thread;
 use crate::kernel::host::Roots;
-use crate::lines::{Lines, Put};
+use crate::lines::{CLOSED, Lines, Put};
 use crate::metrics::{BlockLabels, Metrics, ProbeState, SyncLabels, WrittenLabels, file_class};
 use crate::names::memory;
 use crate::probes::table::State;
@@ -294,7 +294,7 @@ impl Output {
         match self.out.put(line) {
             Put::Queued => self.lines += 1,
             Put::Full => self.suppressed += 1,
-            Put::Closed => anyhow::bail!("could not write to stdout: nobody reads it; keep its reader open"),
+            Put::Closed => anyhow::bail!(CLOSED),
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::attribution::Explanation;
 use crate::cli::Watch;
 use crate::kernel::host::Roots;
-use crate::lines::reader_is_gone;
+use crate::lines::{CLOSED, reader_is_gone};
 use crate::report;
 use crate::start::{Instance, Kernel};
 use crate::tracer::{Outcome, POLL, Tracer};
@@ -77,8 +77,6 @@ fn sum_up(tracer: &Tracer, shown: u64) -> std::io::Result<()> {
     };
     writeln!(std::io::stderr(), "fsyncscope: {} syncs seen, {shown} shown{more}", tracer.wanted)
 }
-
-const CLOSED: &str = "could not write to stdout; keep its reader open, or use --count";
 
 /// Says once that everything is attached, and what is missing.
 fn announce(kernel: &Kernel, tracer: &Tracer, options: &Watch) -> anyhow::Result<()> {

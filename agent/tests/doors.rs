@@ -160,6 +160,7 @@ fn durations_may_lie_apart_so_far_and_no_farther() {
         calls: 997,
         records: 1,
         unseen: 0,
+        quarter_ns: 0,
         median_ns: 22_000,
         p99_ns: 0,
         max_ns: 0,

@@ -1,9 +1,6 @@
 //! The report as text of at most 80 columns. It must not decide anything.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-
-use anyhow::Context;
 
 use super::canary::{Ground, Journal, Place};
 use super::{CanaryRow, CapabilityRow, Held, Kind, MissingRow, ProbeRow, ProofWord, Report, Verdict};
@@ -48,12 +45,6 @@ pub fn of(report: &Report) -> String {
         out.push_str(&wrapped(&format!("\n{}", report.sentence), 0, COLUMNS));
     }
     out
-}
-
-/// A closed pipe is an error like any other: whoever asked did not get the answer.
-pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()).context("writing to stdout")
 }
 
 fn capability_words(row: &CapabilityRow) -> String {

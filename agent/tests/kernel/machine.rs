@@ -31,8 +31,10 @@ const TOOLS: [&str; 11] = [
     "mkfs.xfs",
     "mkfs.btrfs",
 ];
-/// A panic of the test program, and what libtest says after it.
+/// What a kernel says as it gives up, or a job that was cut short.
 const CONSOLE_LINES: usize = 40;
+/// A panic of the test program, and what it leads to.
+const PANIC_LINES: usize = 120;
 /// Room for what a job found, in MiB.
 const ANSWER_MIB: u64 = 64;
 
@@ -66,11 +68,14 @@ pub fn answer(kernel: &Kernel, job: &Job) -> Option<Value> {
     Some(found.unwrap_or_else(|error| panic!("{about} told nothing ({error}); its console:\n{}", said())))
 }
 
-/// What a console shows last, up to the kernel's panic: that is the usual end of a guest, and a long story.
+/// What a console shows from the test program's first panic on, or else last, up to the kernel's panic: that is the usual
+/// end of a guest, and a long story.
 fn end_of(console: &str) -> String {
     let lines: Vec<&str> = console.lines().collect();
     let end = lines.iter().position(|line| line.contains("Kernel panic")).map_or(lines.len(), |line| line + 1);
-    lines[end.saturating_sub(CONSOLE_LINES)..end].join("\n")
+    let last = end.saturating_sub(CONSOLE_LINES);
+    let begin = lines[..end].iter().position(|line| line.contains("panicked at")).map_or(last, |line| line.min(last));
+    lines[begin..end.min(begin + PANIC_LINES)].join("\n")
 }
 
 /// The disks of the guest, as files named after the serial numbers by which it finds them.

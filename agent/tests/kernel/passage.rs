@@ -62,7 +62,9 @@ fn answer(serial: &str, found: &Found, seconds: f64) -> Value {
         // A worker's end is the client's only when that comes to a CPU, which takes milliseconds there.
         let door = cell.split_whitespace().next().expect("a cell begins with its door");
         let late = Door::named(door).asker != Asker::Thread || distance.records == 0;
-        let allowed = late || distance.is_within(APART_NS);
+        // Seven threads wait for two emulated processors, also between the end of a call and their look at the clock.
+        let quantile = if cell.ends_with("threads") { distance.quarter_ns } else { distance.median_ns };
+        let allowed = late || distance.is_within(APART_NS, quantile);
         json!({ "cell": cell, "distance": distance.to_string(), "allowed": allowed })
     };
     let distances: Vec<Value> = distances.iter().map(row).collect();

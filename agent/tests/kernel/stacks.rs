@@ -89,6 +89,10 @@ impl Upper {
 
 impl Drop for Upper {
     fn drop(&mut self) {
+        // What failed already left its filesystem mounted; only the first failure is of interest.
+        if std::thread::panicking() {
+            return;
+        }
         dmsetup(&["remove", "--retry", Self::NAME]);
     }
 }

@@ -134,11 +134,12 @@ impl Agent {
         self.end(libc::SIGTERM)
     }
 
-    /// Ends it by a signal; an agent that is still there after 10 s has failed.
+    /// Ends it by a signal; an agent that is still there after 30 s has failed: on an emulated processor beside others that
+    /// take the host's time, ten may be too few.
     pub fn end(mut self, signal: i32) -> Ended {
         self.signal(signal);
-        let status = wait_for(Duration::from_secs(10), || self.process.try_wait().ok().flatten());
-        let status = status.unwrap_or_else(|| panic!("the agent did not end within 10 s of signal {signal}"));
+        let status = wait_for(Duration::from_secs(30), || self.process.try_wait().ok().flatten());
+        let status = status.unwrap_or_else(|| panic!("the agent did not end within 30 s of signal {signal}"));
         self.ended(status)
     }
 

@@ -47,6 +47,31 @@ pub fn exists(id: u32) -> bool {
     true
 }
 
+/// The ids of all programs that the kernel has, whosever they are.
+pub fn all() -> BTreeSet<u32> {
+    const BPF_PROG_GET_NEXT_ID: libc::c_int = 11;
+    let mut ids = BTreeSet::new();
+    // The part of union bpf_attr that this command reads and writes: the id to begin after, the next one, no flags.
+    let mut attributes: [u32; 3] = [0; 3];
+    loop {
+        let size = size_of_val(&attributes);
+        // SAFETY: the command reads and writes so many bytes as it is told there are.
+        let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_GET_NEXT_ID, attributes.as_mut_ptr(), size) };
+        if result < 0 {
+            let error = std::io::Error::last_os_error();
+            assert_eq!(
+                error.raw_os_error(),
+                Some(libc::ENOENT),
+                "ask for the program after {}: {error}",
+                attributes[0]
+            );
+            return ids;
+        }
+        attributes[0] = attributes[1];
+        ids.insert(attributes[0]);
+    }
+}
+
 /// Loads the smallest program there is, for the tests of the two questions above.
 pub fn load_nothing() -> OwnedFd {
     /// The part of union bpf_attr that loads a program.

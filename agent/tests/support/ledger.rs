@@ -79,6 +79,7 @@ pub struct Distance {
     pub records: usize,
     /// Calls of which the agent did not see the end.
     pub unseen: usize,
+    pub quarter_ns: u64,
     pub median_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
@@ -89,23 +90,24 @@ pub struct Distance {
 impl Distance {
     /// Within 20 us and 2 % at the median, and seen to their ends as a rule.
     pub fn is_allowed(&self) -> bool {
-        self.is_within(20_000)
+        self.is_within(20_000, self.median_ns)
     }
 
-    /// The same within another time and 2 %.
-    pub fn is_within(&self, ns: u64) -> bool {
-        let Self { span, calls, unseen, median_ns, book_ns, .. } = self;
+    /// The same of another quantile, within another time and 2 %.
+    pub fn is_within(&self, ns: u64, quantile_ns: u64) -> bool {
+        let Self { span, calls, unseen, book_ns, .. } = self;
         let seen = unseen * 2 < *calls;
-        seen && (*span == Span::Within || *median_ns <= ns + book_ns / 50)
+        seen && (*span == Span::Within || quantile_ns <= ns + book_ns / 50)
     }
 }
 
 impl fmt::Display for Distance {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { word, span: _, calls, records, unseen, median_ns, p99_ns, max_ns, book_ns } = self;
-        let [median, p99, max, book] = [median_ns, p99_ns, max_ns, book_ns].map(|ns| *ns as f64 / 1e3);
+        let Self { word, span: _, calls, records, unseen, quarter_ns, median_ns, p99_ns, max_ns, book_ns } = self;
+        let numbers = [quarter_ns, median_ns, p99_ns, max_ns, book_ns];
+        let [quarter, median, p99, max, book] = numbers.map(|ns| *ns as f64 / 1e3);
         write!(formatter, "{calls} {word} of {records}, {unseen} without an end; {book:.1} us by the book; ")?;
-        write!(formatter, "apart {median:.1} us, p99 {p99:.1}, max {max:.1}")
+        write!(formatter, "apart {quarter:.1} us, median {median:.1}, p99 {p99:.1}, max {max:.1}")
     }
 }
 
@@ -261,6 +263,7 @@ fn distance(call: &'static Call, all: &[Took]) -> Distance {
         calls: all.len(),
         records: all.first().map_or(0, |took| took.records),
         unseen: all.len() - seen.len(),
+        quarter_ns: at(&apart, 25),
         median_ns: at(&apart, 50),
         p99_ns: at(&apart, 99),
         max_ns: apart.last().copied().unwrap_or_default(),
