@@ -23,7 +23,7 @@ readonly agent_build=(gcc libc6-dev make git ca-certificates e2fsprogs mount uti
 # What the tests bring to life or ask as an oracle.
 readonly tests=(strace bpftool systemd postgresql postgresql-contrib redis-server etcd-server etcd-client mariadb-server
     rabbitmq-server prometheus podman buildah runc catatonit xfsprogs btrfs-progs python3 python3-venv python3-pip
-    qemu-system-x86 cpio xz-utils binutils dmsetup)
+    qemu-system-x86 cpio xz-utils binutils dmsetup rust-web-src)
 
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
