@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Files of agent/tests that know nothing of the kernel and so may run side by side; all others trace it, one at a time.
-readonly pure=" tidy golden facts metrics names select routes "
+readonly pure=" tidy golden facts metrics names select routes mutants "
 # A kernel test that hangs must not eat the time of all others.
 readonly limit_seconds=${FSYNCSCOPE_TEST_LIMIT_SECONDS:-1200}
 

@@ -102,7 +102,7 @@ pub struct Sync {
     pub inode: u64,
     pub datasync: bool,
     pub syscall: i32,
-    /// Negative errno, or 0.
+    /// Negative errno, or 0; of an end that had no event only if it is known.
     pub result: i32,
     pub end: EndSeen,
     pub hands: Hands,
@@ -111,6 +111,8 @@ pub struct Sync {
     /// The inode is a directory's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub directory: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub result_known: bool,
     /// Nothing where the thread did it itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,

@@ -86,12 +86,12 @@ fn file(sync: &Sync) -> Value {
     }
 }
 
-/// 0, or the errno's name; null where the end was not seen exactly.
+/// 0, or the errno's name; null where it is not known.
 fn result(sync: &Sync) -> Value {
-    match (sync.is_exact(), sync.event.result) {
-        (false, _) => Value::Null,
-        (true, 0..) => json!(0),
-        (true, error) => json!(errno_name(error)),
+    match sync.result() {
+        None => Value::Null,
+        Some(0..) => json!(0),
+        Some(error) => json!(errno_name(error)),
     }
 }
 

@@ -251,8 +251,8 @@ impl Output {
         for row in &breakdown.rows {
             self.metrics.add_part(row.name, &sync.disk.name, row.ns);
         }
-        if sync.is_exact() && sync.event.result < 0 {
-            self.metrics.sync_error(&report::errno_name(sync.event.result), &sync.disk.name, &sync.process);
+        if let Some(error) = sync.error() {
+            self.metrics.sync_error(&report::errno_name(error), &sync.disk.name, &sync.process);
         }
     }
 

@@ -370,9 +370,14 @@ impl Sync {
         tids
     }
 
-    /// Whether the end was seen by an event of its own.
-    pub fn is_exact(&self) -> bool {
-        self.event.end == EndSeen::Exactly
+    /// Negative errno, or 0; nothing where it is not known.
+    pub fn result(&self) -> Option<i32> {
+        let known = self.event.end == EndSeen::Exactly || self.event.result_known;
+        known.then_some(self.event.result)
+    }
+    /// Negative errno with which it failed.
+    pub fn error(&self) -> Option<i32> {
+        self.result().filter(|result| *result < 0)
     }
 }
 

@@ -22,11 +22,13 @@ use support::{Machine, figure, missing, wait_for};
 const THREAD: &str = "ForceWriteThread";
 /// The CPU that a hog takes; the last of the least machine that the tests run on.
 const HOGGED: usize = 1;
-// These stand on thirty repetitions beside compilers (`scripts/spread.sh`, docs/accuracy.md).
-/// Share of the clear ones that name the hog; the least was 0.82.
+// These stand on thirty repetitions (`scripts/spread.sh`, docs/accuracy.md).
+/// Share of the clear ones that name the hog; the least was 0.80.
 const NAMED: f64 = 0.7;
-/// Share of the bursts that are found where it is the thread that waits; the least was 0.98.
-const THREADS_FOUND: f64 = 0.95;
+/// Share of the bursts that are found where it is the thread that waits; the least was 0.966.
+const THREADS_FOUND: f64 = 0.93;
+/// The same where it is a commit that waits; the least was 0.715.
+const HELPERS_FOUND: f64 = 0.6;
 /// Share of what a throttle takes that is before the submission, without what the CPU takes meanwhile; the goal.
 const BEFORE_SUBMIT: f64 = 0.9;
 
@@ -202,8 +204,9 @@ fn a_hogs_bursts_are_the_time_that_a_commit_waits_for_its_cpu() {
     };
     let workload = Workload::new(THREAD, disk.join("1.txn"));
     let shares = bursts_found(&scratch, workload, aside, "helper_not_scheduled");
-    // In four of five syncs nine tenths of the burst (the least was all of it); a commit has other CPUs' workers in its chain as well.
-    assert!(shares[shares.len() / 5] >= FOUND, "{shares:.2?}");
+    // A commit has other CPUs' workers in its chain as well.
+    let found = shares.iter().filter(|share| **share >= FOUND).count();
+    assert!(found as f64 >= HELPERS_FOUND * shares.len() as f64, "{shares:.2?}");
 }
 
 /// Runs a journal beside a hog for 12 s. Gives, for each sync that met a whole burst by the hog's own log, how much of it

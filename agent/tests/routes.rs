@@ -7,10 +7,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use serde_json::Value;
+
+#[path = "copies/mod.rs"]
+mod copies;
+
+use copies::Copy;
 
 /// Debian's compiler and its sources (rust-web-src).
 const COMPILER: &str = "/usr/bin/rustc";
@@ -19,38 +23,17 @@ const SOURCES: &str = "/usr/lib/rustlib/src/rust/library/core";
 /// The object of the agent that is tested.
 const OWN: &str = env!("FSYNCSCOPE_PROBES");
 
-/// One build at a time: cargo would let them wait anyway.
-static TURN: Mutex<()> = Mutex::new(());
+/// A copy whose agent is checked, not built.
+struct Checked(Copy);
 
-/// A copy of what the agent is built of, and a directory for what is built, which stays for the next run.
-struct Copy {
-    directory: PathBuf,
-    _turn: MutexGuard<'static, ()>,
-}
-
-impl Copy {
+impl Checked {
     fn new() -> Self {
-        let turn = TURN.lock().unwrap_or_else(|broken| broken.into_inner());
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the agent lies in the workspace");
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("routes");
-        for name in ["Cargo.toml", "Cargo.lock", "agent/Cargo.toml", "agent/build.rs", "agent/src", "ebpf"] {
-            copy(&workspace.join(name), &directory.join(name));
-        }
-        Self { directory, _turn: turn }
+        Self(Copy::with(&[]))
     }
 
     /// Checks the agent, which builds the probes first, with variables of the environment.
     fn check(&self, variables: &[(&str, &OsStr)]) -> Output {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(&self.directory).args(["check", "--quiet", "--lib", "--message-format=json", "--locked"]);
-        cargo.args(["--package", "fsyncscope", "--target-dir"]).arg(self.directory.join("target"));
-        for name in ["FSYNCSCOPE_PROBES_OBJECT", "FSYNCSCOPE_BPF_ROUTE", "BPF_LINKER"] {
-            cargo.env_remove(name);
-        }
-        // The copy has no tools of its own.
-        if let Some(linker) = linker() {
-            cargo.env("BPF_LINKER", linker);
-        }
+        let mut cargo = self.0.cargo(&["check", "--lib", "--message-format=json"]);
         cargo.envs(variables.iter().copied()).output().expect("start cargo")
     }
 
@@ -74,41 +57,6 @@ impl Copy {
         assert!(!output.status.success(), "it was not refused");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
-
-    /// Adds a line to a source.
-    fn change(&self, source: &str) {
-        let path = self.directory.join(source);
-        let text = fs::read_to_string(&path).expect("read a source");
-        fs::write(&path, format!("{text}\n// Changed.\n")).expect("change a source");
-    }
-}
-
-/// Brings a file or a directory to where it is wanted, and leaves alone what is there already: cargo goes by times.
-fn copy(from: &Path, to: &Path) {
-    if !from.is_dir() {
-        let wanted = fs::read(from).unwrap_or_else(|error| panic!("read {}: {error}", from.display()));
-        if fs::read(to).is_ok_and(|have| have == wanted) {
-            return;
-        }
-        fs::create_dir_all(to.parent().expect("a file lies in a directory")).expect("make a directory");
-        return fs::write(to, wanted).expect("write a copy");
-    }
-    let names = |directory: &Path| -> BTreeSet<_> {
-        fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
-    };
-    let wanted = names(from);
-    for gone in names(to).difference(&wanted) {
-        let path = to.join(gone);
-        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    }
-    wanted.iter().for_each(|name| copy(&from.join(name), &to.join(name)));
-}
-
-/// As the build script looks for it.
-fn linker() -> Option<PathBuf> {
-    let given = std::env::var_os("BPF_LINKER").filter(|value| !value.is_empty()).map(PathBuf::from);
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin/bpf-linker");
-    given.or_else(|| ours.is_file().then_some(ours))
 }
 
 fn made(object: &Path) -> SystemTime {
@@ -126,22 +74,22 @@ fn programs(object: &Path) -> BTreeSet<String> {
 
 #[test]
 fn only_a_change_of_its_own_sources_builds_the_object_anew() {
-    let copy = Copy::new();
+    let copy = Checked::new();
     let object = copy.object(&[]);
     let first = made(&object);
     assert!(programs(&object).len() > 40, "{:?}", programs(&object));
-    copy.change("agent/src/cli.rs");
+    copy.0.change("agent/src/cli.rs", "//! The command line", "//! The line");
     assert_eq!(copy.object(&[]), object);
     assert_eq!(made(&object), first, "a change of the agent built the object anew");
-    copy.change("ebpf/src/main.rs");
+    copy.0.change("ebpf/src/limits.rs", "//! ", "//! Changed. ");
     assert_eq!(copy.object(&[]), object);
     assert!(made(&object) > first, "a change of the probes did not build the object anew");
 }
 
 #[test]
 fn an_object_that_is_given_needs_no_compiler() {
-    let copy = Copy::new();
-    let given = copy.directory.join("given");
+    let copy = Checked::new();
+    let given = copy.0.directory.join("given");
     fs::copy(OWN, &given).expect("copy the object");
     let nowhere = OsStr::new("/nowhere");
     for path in [given.as_os_str(), OsStr::new("given")] {
@@ -155,7 +103,7 @@ fn an_object_that_is_given_needs_no_compiler() {
 
 #[test]
 fn a_route_that_there_is_not_is_refused() {
-    let refused = Copy::new().refusal(&[("FSYNCSCOPE_BPF_ROUTE", OsStr::new("gcc"))]);
+    let refused = Checked::new().refusal(&[("FSYNCSCOPE_BPF_ROUTE", OsStr::new("gcc"))]);
     assert!(refused.contains("FSYNCSCOPE_BPF_ROUTE=gcc is no route; set it to debian or nightly"), "{refused}");
 }
 
@@ -167,8 +115,8 @@ fn the_route_of_nightly_gives_the_same_programs() {
         Path::new(COMPILER).exists() && Path::new(SOURCES).exists(),
         "rustc-web or rust-web-src is missing: make setup"
     );
-    let copy = Copy::new();
-    let bin = copy.directory.join("bin");
+    let copy = Checked::new();
+    let bin = copy.0.directory.join("bin");
     fs::create_dir_all(&bin).expect("make a directory");
     let stand_in = bin.join("rustup");
     let script = format!(

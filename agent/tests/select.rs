@@ -69,6 +69,7 @@ fn sync(path: Option<&str>) -> Sync {
         journal_hands: Default::default(),
         after: [0; 4],
         directory: false,
+        result_known: false,
         asked: None,
     };
     timeline.add(Event::Sync(event)).unwrap()

@@ -26,7 +26,7 @@ pub enum Kind {
 pub enum End {
     /// The filesystem's own exit event: exact, with the result.
     Event = 0,
-    /// The return to user mode: some microseconds late, no result.
+    /// The return to user mode: some microseconds late.
     Return = 1,
     /// It never slept, so its end was not seen; it ended before the time given.
     Unseen = 2,
@@ -59,7 +59,7 @@ pub struct SyncRecord {
     /// Kernel's dev_t of the filesystem.
     pub dev: u32,
     pub datasync: u32,
-    /// Negative errno, or 0.
+    /// Negative errno, or 0; of an end that had no event only if it is known.
     pub result: i32,
     /// System call number of this machine's architecture, -1 where unknown.
     pub syscall: i32,
@@ -67,7 +67,7 @@ pub struct SyncRecord {
     /// An [`End`].
     pub end: u32,
     pub directory: u32,
-    pub unused: u32,
+    pub result_known: u32,
     pub asker: Asker,
     pub comm: [u8; 16],
     /// Partition of `end_ns - start_ns`.

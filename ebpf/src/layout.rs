@@ -73,6 +73,14 @@ layout! {
     regs_syscall = pt_regs.orig_ax: 8 optional,
     /// System call number of the interrupted user context, arm64.
     regs_syscall_arm64 = pt_regs.syscallno: 4 optional,
+    /// Of the same context, x86-64: what the call returns once it is over, where it returns to, its first arguments.
+    regs_result = pt_regs.ax: 8 optional,
+    regs_place = pt_regs.ip: 8 optional,
+    regs_first = pt_regs.di: 8 optional,
+    regs_second = pt_regs.si: 8 optional,
+    /// Calls that write: each counts as it ends. Not in a kernel that was built without accounting by task.
+    task_accounting = task_struct.ioac: 0 optional,
+    accounting_writes = task_io_accounting.syscw: 8 optional,
 
     task_files = task_struct.files: 8 optional,
     files_table = files_struct.fdt: 8 optional,
@@ -80,6 +88,8 @@ layout! {
     table_files = fdtable.fd: 8 optional,
     file_inode = file.f_inode: 8 required,
     file_path = file.f_path: 0 required,
+    /// The last error of the file's pages that its syncs have told.
+    file_error = file.f_wb_err: 4 optional,
     path_dentry = path.dentry: 8 required,
     dentry_name = dentry.d_name: 0 required,
     dentry_parent = dentry.d_parent: 8 required,
@@ -88,6 +98,7 @@ layout! {
     inode_number = inode.i_ino: 8 required,
     inode_super = inode.i_sb: 8 required,
     inode_mode = inode.i_mode: 2 required,
+    inode_mapping = inode.i_mapping: 8 optional,
     super_dev = super_block.s_dev: 4 required,
     super_bdev = super_block.s_bdev: 8 required,
     super_magic = super_block.s_magic: 8 required,
@@ -97,7 +108,10 @@ layout! {
     btrfs_latest = btrfs_fs_devices.latest_dev: 8 optional,
     btrfs_block_device = btrfs_device.bdev: 8 optional,
     xfs_inode_vfs = xfs_inode.i_vnode: 0 optional,
+    xfs_inode_mount = xfs_inode.i_mount: 8 optional,
     xfs_super = xfs_mount.m_super: 8 optional,
+    /// Since 5.15.
+    xfs_state = xfs_mount.m_opstate: 8 optional,
 
     block_device_dev = block_device.bd_dev: 4 required,
     block_device_disk = block_device.bd_disk: 8 required,
@@ -132,6 +146,8 @@ layout! {
     page_compound_info = page.compound_info: 8 optional,
     page_mapping = page.mapping: 8 required,
     mapping_host = address_space.host: 8 required,
+    /// The last error of the file's pages: since 4.13.
+    mapping_error = address_space.wb_err: 4 optional,
     flag_writeback = pageflags.PG_writeback: 0 required,
 
     journal_device = journal_s.j_dev: 8 optional,

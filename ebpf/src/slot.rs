@@ -323,6 +323,16 @@ pub struct Slot {
     pub asker: Asker,
     /// Commits of this thread so far.
     pub commits: Commits,
+    /// What tells the sync's system call from another of the same number: see the probe. Kept, as the three that follow,
+    /// where no event of the filesystem tells the result.
+    pub call: u64,
+    /// It was seen to sleep, or to be put aside, inside that call.
+    pub call_seen: u32,
+    /// Negative errno that the sync will give, as far as its end is not seen.
+    pub failing: i32,
+    /// `result` is what the call gave.
+    pub result_known: u32,
+    pub unused_last: u32,
 }
 
 /// Commits of a journal thread, added up: what is usual there.

@@ -86,6 +86,7 @@ fn sync(record: SyncRecord) -> Event {
         journal_hands: record.journal_hands,
         after: record.after,
         directory: record.directory != 0,
+        result_known: record.result_known != 0 && end != EndSeen::Exactly,
         asked,
     })
 }

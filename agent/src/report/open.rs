@@ -51,6 +51,7 @@ fn ended(open: &Open, hands: fsyncscope_ebpf::part::Hands) -> Ended {
         journal_hands: [0; fsyncscope_ebpf::part::Part::COUNT],
         after: [0; 4],
         directory: open.directory,
+        result_known: false,
         asked: open.asked.clone(),
     }
 }

@@ -65,8 +65,8 @@ fn head(sync: &Sync, unix_offset_ns: i64, state: &str) -> String {
         wrap(&mut out, "  visited  ", &visits.collect::<Vec<_>>().join(", "));
     }
     let _ = writeln!(out, "  began    {}", utc((event.start_ns as i64).saturating_add(unix_offset_ns)));
-    if sync.is_exact() && event.result < 0 {
-        let _ = writeln!(out, "  failed   {}", super::errno_name(event.result));
+    if let Some(error) = sync.error() {
+        let _ = writeln!(out, "  failed   {}", super::errno_name(error));
     }
     out
 }

@@ -41,7 +41,7 @@ fn sync() -> SyncRecord {
         switches: 3,
         end: 0,
         directory: 0,
-        unused: 0,
+        result_known: 1,
         asker: slot::Asker::default(),
         comm: name("ForceWriteThread"),
         hands: std::array::from_fn(|hand| hand as u64),
@@ -254,7 +254,7 @@ fn a_sync_keeps_every_number() {
         let Event::Sync(event) = Event::parse(&bytes(&SyncRecord { end, datasync: 0, ..sync() })) else {
             panic!("{end}")
         };
-        assert_eq!((event.end, event.datasync), (seen, false));
+        assert_eq!((event.end, event.datasync, event.result_known), (seen, false, true));
     }
 }
 

@@ -86,6 +86,7 @@ fn sync(random: &mut Random) -> Sync {
         hands,
         after: std::array::from_fn(|_| random.time()),
         directory: random.one_in(8),
+        result_known: random.one_in(2),
         asked: asked(random),
     }
 }

@@ -43,19 +43,25 @@ fn argument(context: &TracePointContext, index: usize) -> u64 {
 /// The call begins on one of the task's open files.
 #[inline(always)]
 fn begins(descriptor: u64) -> u32 {
-    if offset!(task_files) == ABSENT || offset!(files_table) == ABSENT || offset!(table_files) == ABSENT {
-        return 0;
-    }
-    let table = peek!(peek!(Probed::current(), task_files: Object), files_table: Object);
-    if descriptor >= peek!(table, table_size: u32) as u64 {
-        return 0;
-    }
-    let files = peek!(table, table_files: Object);
-    let file: Object = load(files.wrapping_add(descriptor as usize * size_of::<Object>()), 0);
+    let file = opened(descriptor);
     if !file.is_null() {
         sync::enter::<Probed>(peek!(file, file_inode: Object), file, 0, End::Event);
     }
     0
+}
+
+/// One of the current task's open files, null if it has none there.
+#[inline(always)]
+pub fn opened(descriptor: u64) -> Object {
+    if offset!(task_files) == ABSENT || offset!(files_table) == ABSENT || offset!(table_files) == ABSENT {
+        return core::ptr::null();
+    }
+    let table = peek!(peek!(Probed::current(), task_files: Object), files_table: Object);
+    if descriptor >= peek!(table, table_size: u32) as u64 {
+        return core::ptr::null();
+    }
+    let files = peek!(table, table_files: Object);
+    load(files.wrapping_add(descriptor as usize * size_of::<Object>()), 0)
 }
 
 #[inline(always)]

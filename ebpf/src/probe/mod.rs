@@ -17,6 +17,7 @@ mod memory;
 mod names;
 mod page;
 mod request;
+mod result;
 mod sched;
 mod sync;
 mod whole;
@@ -59,7 +60,10 @@ probe! {
         sync::enter::<M>(inode, file, context.argument::<u32>(1), End::Event)
     };
     ext4_sync_file_exit, ext4_sync_file_exit_raw => |M, context| sync::leave(context.argument::<i32>(1));
-    xfs_file_fsync, xfs_file_fsync_raw => |M, context| xfs_sync::<M>(context.argument(0));
+    xfs_file_fsync, xfs_file_fsync_raw => |M, context| {
+        xfs_sync::<M>(context.argument(0));
+        result::of_xfs_file::<M>(context.argument(0))
+    };
     xfs_dir_fsync, xfs_dir_fsync_raw => |M, context| xfs_sync::<M>(context.argument(0));
     block_io_start, block_io_start_raw => |M, context| block::started::<M>(context.argument(0));
     block_getrq, block_getrq_raw => |M, context| {

@@ -11,7 +11,7 @@ use fsyncscope_ebpf::slot::{Door, Ran, Role, Slot, Stage};
 use super::clock::{elapse, snapshot};
 use super::maps::{LEFT, Leaver, add_waiting, emit, gate, slot, waiting};
 use super::memory::{Arguments, Memory, Object, field, now_ns, offset, peek, setting};
-use super::{asker, link, sync};
+use super::{asker, link, result, sync};
 
 /// A CPU goes from one task to another. Two tasks that are not watched leave after three loads and two tests, unless a
 /// watched task waits for a CPU.
@@ -91,7 +91,7 @@ fn switched_out(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
 
 /// Whether the thread is no longer in the system call of its sync: what it does now is none of the sync's time.
 #[inline(always)]
-fn has_left(slot: &Slot) -> bool {
+fn has_left(slot: &mut Slot) -> bool {
     if slot.stage == Stage::Inside as u32 && slot.end == End::Event as u32 {
         return false;
     }
@@ -100,6 +100,9 @@ fn has_left(slot: &Slot) -> bool {
     }
     if setting!(has_registers: u32) == 0 {
         return true;
+    }
+    if slot.stage == Stage::Inside as u32 && slot.switches == 0 {
+        return !result::is_inside(slot);
     }
     sync::syscall() != slot.syscall
 }

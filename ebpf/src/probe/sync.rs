@@ -11,7 +11,7 @@ use super::asker::{self, PF_IO_WORKER};
 use super::clock::{copy, elapse};
 use super::maps::{DISK_GATE, FILESYSTEM, FREE_DISK, add, count, disk, emit, slot_of};
 use super::memory::{Memory, Object, current_tid, field, now_ns, offset, peek, registers, setting};
-use super::{names, whole};
+use super::{names, result, whole};
 
 /// A task of the kernel's own, on all kernels that are supported.
 pub const PF_KTHREAD: u32 = 0x0020_0000;
@@ -104,6 +104,9 @@ pub fn begin(slot: &mut Slot, target: &Target, end: End, now: u64) {
     slot.end_ns = 0;
     slot.since_ns = now;
     slot.stage = Stage::Inside as u32;
+    if end as u32 != End::Event as u32 {
+        result::expect(slot);
+    }
 }
 
 /// System call number of the current task, -1 where unknown.
@@ -235,12 +238,18 @@ pub fn returned(tid: u32) {
         return;
     }
     let now = now_ns();
+    let ends = slot.stage == Stage::Inside as u32 && slot.end != End::Event as u32;
+    if ends && syscall() != slot.syscall {
+        // From what interrupted it in user mode, or from another call.
+        end_unseen(index, slot, now);
+        return;
+    }
     elapse(slot, now, Part::Unlinked);
-    if slot.stage == Stage::Inside as u32 {
-        if slot.end == End::Event as u32 {
-            return;
-        }
+    if ends {
         slot.end_ns = now;
+        result::returned(slot);
+    } else if slot.stage == Stage::Inside as u32 {
+        return;
     }
     slot.returns = 1;
     send(index, slot, now);
@@ -261,6 +270,7 @@ pub fn end_unseen(index: u32, slot: &mut Slot, now: u64) {
         slot.end_ns = slot.since_ns;
         slot.end = End::Unseen as u32;
     }
+    result::unseen(slot);
     send(index, slot, 0);
 }
 
@@ -292,7 +302,8 @@ pub fn send(index: u32, slot: &mut Slot, return_ns: u64) -> u32 {
             (&raw mut (*record).switches).write(slot.switches);
             (&raw mut (*record).end).write(slot.end);
             (&raw mut (*record).directory).write(slot.directory);
-            (&raw mut (*record).unused).write(0);
+            let unknown = slot.end != End::Event as u32 && slot.result_known == 0;
+            (&raw mut (*record).result_known).write(!unknown as u32);
             let by_call = slot.door == Door::Call as u32;
             (&raw mut (*record).asker).write(if by_call { Asker::default() } else { slot.asker });
             (&raw mut (*record).comm).write(aya_ebpf::helpers::bpf_get_current_comm().unwrap_or_default());
