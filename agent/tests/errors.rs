@@ -195,6 +195,8 @@ fn a_sync_that_never_slept_is_not_taken_for_the_next_call() {
             let file = File::open(&path).expect("open the directory");
             // The second has something to wait for.
             device.write_all_at(&[0x62; 4096], 60 << 20).expect("write to a disk");
+            // What is closed for good is cleaned up on the way to user mode, which would be seen.
+            let _open = file.try_clone().expect("keep the directory open");
             // The same in all registers that tell calls apart.
             // SAFETY: the call takes numbers only.
             let sync = || unsafe { libc::syscall(libc::SYS_fsync, file.as_raw_fd(), 0, 0) };

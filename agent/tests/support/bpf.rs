@@ -3,6 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::run;
 
 /// The ids of the programs behind a process's descriptors, its own and those of its links.
 pub fn programs_of(pid: u32) -> BTreeSet<u32> {
@@ -70,6 +75,29 @@ pub fn all() -> BTreeSet<u32> {
         attributes[0] = attributes[1];
         ids.insert(attributes[0]);
     }
+}
+
+/// The threads that sync, or have synced, among those that an agent's probes keep a place for.
+pub fn watched_threads(agent: u32) -> Vec<u32> {
+    /// The role of a thread that syncs, and where a slot has its task's id and its role (`ebpf/src/slot.rs`).
+    const SYNC: u32 = 1;
+    const TID: usize = 0;
+    const ROLE: usize = 8;
+    let own = numbers_of(agent, "map_id:");
+    let maps = run(Command::new("bpftool").args(["--json", "map", "show"]));
+    let maps: Vec<Value> = serde_json::from_str(&maps).expect("bpftool lists maps");
+    let is_own =
+        |map: &&Value| map["name"] == "SLOT" && map["id"].as_u64().is_some_and(|id| own.contains(&(id as u32)));
+    let id = maps.iter().find(is_own).expect("the agent has a map of slots")["id"].to_string();
+    let dump = run(Command::new("bpftool").args(["--json", "map", "dump", "id", &id]));
+    let slots: Vec<Value> = serde_json::from_str(&dump).expect("bpftool dumps a map");
+    let byte = |value: &Value| u8::from_str_radix(value.as_str()?.trim_start_matches("0x"), 16).ok();
+    let number = |slot: &Value, place: usize| {
+        let bytes: Vec<u8> = slot["value"].as_array()?[place..place + 4].iter().filter_map(byte).collect();
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let syncing = slots.iter().filter(|slot| number(slot, ROLE) == Some(SYNC));
+    syncing.filter_map(|slot| number(slot, TID)).filter(|tid| *tid != 0).collect()
 }
 
 /// Loads the smallest program there is, for the tests of the two questions above.

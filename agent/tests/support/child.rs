@@ -77,6 +77,11 @@ impl Child {
         self.worker_tid
     }
 
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the child is not yet waited for, so the number is still its own.
+        unsafe { libc::kill(self.pid() as i32, signal) };
+    }
+
     /// Tells it to stop, waits until it has, and gives its log.
     pub fn stop(self) -> String {
         self.stop_within(Duration::from_secs(20))

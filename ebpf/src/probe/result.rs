@@ -15,6 +15,8 @@ use super::sync;
 /// `-EIO` and `-ENOSPC`.
 const EIO: i32 = -5;
 const ENOSPC: i32 = -28;
+/// What stands in the place of the result until there is one.
+const ENOSYS: i64 = -38;
 /// From here on the kernel's numbers mean that the call begins again, and are no errors of its caller.
 const RESTART: i64 = -512;
 /// `XFS_OPSTATE_SHUTDOWN`, the same on all kernels that have these bits.
@@ -37,6 +39,14 @@ pub fn is_inside(slot: &mut Slot) -> bool {
     let inside = sync::syscall() == slot.syscall && identity(registers()) == slot.call;
     slot.call_seen = inside as u32;
     inside
+}
+
+/// Whether the call has given its result: what the thread waits for now, on its way to user mode, is none of its time.
+/// It was stopped, frozen with its control group, or has used up its share of the CPU.
+#[inline(always)]
+pub fn is_given() -> bool {
+    let registers = registers();
+    !registers.is_null() && offset!(regs_result) != ABSENT && peek!(registers, regs_result: i64) != ENOSYS
 }
 
 /// The call is over, and returns to user mode.

@@ -67,6 +67,10 @@ fn switched_out(index: u32, slot: &mut Slot, now: u64, runnable: bool) {
             }
             return;
         }
+        let by_return = slot.stage == Stage::Inside as u32 && slot.end != End::Event as u32;
+        if by_return && slot.door == Door::Call as u32 && result::is_given() {
+            sync::give(slot, now);
+        }
     }
     elapse(slot, now, Part::Unlinked);
     slot.switches += 1;

@@ -230,6 +230,15 @@ pub fn leave(result: i32) {
     }
 }
 
+/// The call of a sync that no event ends has given its result, and its thread is not back in user mode yet.
+#[inline(always)]
+pub fn give(slot: &mut Slot, now: u64) {
+    elapse(slot, now, Part::Unlinked);
+    slot.end_ns = now;
+    result::returned(slot);
+    slot.stage = Stage::Returning as u32;
+}
+
 /// The current task returns to user mode after having slept.
 #[inline(always)]
 pub fn returned(tid: u32) {
