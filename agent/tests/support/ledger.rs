@@ -215,7 +215,8 @@ impl Account {
             // A worker's registers are not its asker's.
             unknown
         } else if !sync["after_ns"].is_null() {
-            ok
+            // A return is also seen of a thread that slept in the call, and not after its sync had begun.
+            ok || unknown && field::parts(sync).iter().all(|(name, _)| *name == "on_cpu")
         } else {
             // The first of two files of one call, or the end of one that never slept.
             unknown || ok && call.word == "msync"
